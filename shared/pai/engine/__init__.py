@@ -1,0 +1,1 @@
+"""What a thread does: every decision, in one transaction each."""
