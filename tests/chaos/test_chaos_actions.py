@@ -42,7 +42,7 @@ class Answerer(Follower):
 
     async def _take(self, url: str, event: dict[str, Any]) -> None:
         await super()._take(url, event)
-        if self.version is None or (event["type"] != "reset" and "suspension" not in str(event)):
+        if self.version is None or (event["type"] not in ("ready", "reset") and "suspension" not in str(event)):
             return
         for ref in pending_refs(self.shown, outputs=False):
             if ref["toolCallId"] not in self.expected:

@@ -4,14 +4,16 @@ Run as a program it reads one JSON request per line and answers each with a proc
 is written to a file beside its log.
 """
 
+import ctypes
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -57,30 +59,41 @@ def _serve() -> None:
 
     del pai_api, pai_workers
     logs: dict[int, Path] = {}
-
-    def reap(number: int, frame: FrameType | None) -> None:
-        for pid in list(logs):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                file = exit_file(logs.pop(pid))
-                draft = file.with_suffix(".draft")
-                draft.write_text(str(os.waitstatus_to_exitcode(status)))
-                draft.rename(file)
-
-    signal.signal(signal.SIGCHLD, reap)
-    for line in sys.stdin:
-        request = json.loads(line)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        pid = os.fork()
-        if not pid:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-            _live(request)
-        logs[pid] = Path(request["log"])
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        print(pid, flush=True)
-    for pid in list(logs):
+    woken, wake = socket.socketpair()
+    for end in (woken, wake):
+        end.setblocking(False)
+    # The handler does nothing: what an ended child leaves is a byte to wake up for, so that only this loop reaps.
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    while True:
+        ready, _, _ = select.select([sys.stdin, woken], [], [])
+        if woken in ready:
+            woken.recv(4096)
+            _reap(logs)
+        if sys.stdin in ready:
+            line = sys.stdin.readline()
+            if not line:
+                break
+            request = json.loads(line)
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _live(request)
+            logs[pid] = Path(request["log"])
+            print(pid, flush=True)
+    for pid in logs:
         os.kill(pid, signal.SIGKILL)
+
+
+def _reap(logs: dict[int, Path]) -> None:
+    for pid in list(logs):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            file = exit_file(logs.pop(pid))
+            draft = file.with_suffix(".draft")
+            draft.write_text(str(os.waitstatus_to_exitcode(status)))
+            draft.rename(file)
 
 
 def _live(request: dict[str, Any]) -> None:
@@ -88,6 +101,7 @@ def _live(request: dict[str, Any]) -> None:
     code = 1
     try:
         os.setsid()
+        _die_with_parent()
         output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output, 1), (output, 2)):
@@ -105,6 +119,12 @@ def _live(request: dict[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _die_with_parent() -> None:
+    """A nursery that is killed leaves nothing behind (Linux: prctl(2), PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _api(request: dict[str, Any]) -> int:
