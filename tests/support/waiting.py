@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-PATIENCE = timedelta(seconds=15)
+PATIENCE = timedelta(seconds=30)
 T = TypeVar("T")
 
 
