@@ -123,8 +123,6 @@ class Engine:
             finally:
                 for worker in self.workers:
                     await worker.end()
-                for runtime in self.runtimes:
-                    await runtime.settle()
 
     async def _runtime(self, stack: AsyncExitStack, *, queues: frozenset[str] = frozenset()) -> Runtime:
         store = await stack.enter_async_context(
@@ -132,7 +130,7 @@ class Engine:
         )
         redis = connect(self.settings.redis_url or "")
         stack.push_async_callback(redis.aclose)
-        return Runtime(
+        runtime = Runtime(
             settings=self.settings,
             registry=self.registry,
             store=store,
@@ -141,6 +139,8 @@ class Engine:
             dispatcher=cast(Dispatcher, self.post),
             worker_queues=queues,
         )
+        stack.push_async_callback(runtime.close)
+        return runtime
 
     async def _worker(self, stack: AsyncExitStack) -> Worker:
         runtime = await self._runtime(stack, queues=QUEUES)

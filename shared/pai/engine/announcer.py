@@ -87,10 +87,11 @@ class Announcer:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="pai-announcer")
         return waiting.done
 
-    async def settle(self) -> None:
-        """Waits until everything that was taken has been told or given up."""
-        while pending := [task for task in (self._sender, *self._beside) if task is not None and not task.done()]:
-            await asyncio.wait(pending)
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What is being told now, or told again."""
+        sender = () if self._sender is None else (self._sender,)
+        return [*sender, *self._beside]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -15,6 +15,7 @@ from pai.engine.faults import Faults
 from pai.engine.publication import Publication
 from pai.files.provider import FileProvider, provider_of
 from pai.log.connection import connect
+from pai.log.ending import end
 from pai.log.event_log import EventLog
 from pai.log.signals import Signals
 from pai.protocol.errors import Forbidden
@@ -138,16 +139,24 @@ class Runtime:
                 worker_queues=worker_queues,
             )
             stack.push_async_callback(runtime.files.close)
-            stack.push_async_callback(runtime.settle)
+            stack.push_async_callback(runtime.close)
             yield runtime
 
     async def settle(self, timeout: float = 2.0) -> None:
-        """Waits for what is being told to the world, up to `timeout` seconds."""
+        """Waits for what is being told to the world, and for what nobody else waits for, up to `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.announcer.settle()
-                if self._background:
-                    await asyncio.wait(self._background)
+                while pending := [task for task in self._under_way if not task.done()]:
+                    await asyncio.wait(pending)
+
+    async def close(self) -> None:
+        """As `settle`; what is not over then is cut off, before the store that it uses is closed."""
+        await self.settle()
+        await end(*self._under_way)
+
+    @property
+    def _under_way(self) -> list[asyncio.Task[Any]]:
+        return [*self._background, *self.announcer.tasks]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs something nobody waits for; it must handle its own errors."""
