@@ -39,7 +39,7 @@ run: install  ## Start everything (API, worker, Redis, SQLite) and print how to 
 JOBS ?= 4
 
 test: install  ## The tests; ARGS="tests/unit -k fold" picks some
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) $(ARGS)
 
 quick: install  ## The quicker half of the tests
 	@$(BIN)/pytest -n $(JOBS) tests/unit tests/client $(ARGS)

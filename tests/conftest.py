@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
+from support.lines import line_of
 from support.network import stay_on_loopback
 from support.servers import REDIS_URL, PrivateRedis, answers, embedded_binary, missing, private_redis
 
 pytest_plugins = ["support.databases", "support.file_stores"]
 
-_MANY_PROCESSES = ("chaos", "e2e")
 _SECRETS = ("OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "AZURE_OPENAI_")
 
 
@@ -22,19 +23,16 @@ def pytest_configure(config: pytest.Config) -> None:
     stay_on_loopback()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that start many processes run in few lines, beside all others.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that start many processes run in few lines, beside all others; the longest lines begin first."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    First, because pytest-xdist reads the groups when items are modified, too.
-    """
-    tests = config.rootpath / "tests"
-    for item in items:
-        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        if folder in _MANY_PROCESSES:
-            # Two lines of the tests that mostly wait, one of those that use what a person would.
-            line = len(item.path.stem) % 2 if folder == "chaos" else 0
-            item.add_marker(pytest.mark.xdist_group(f"{folder}-{line}"))
+    class Lines(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return line_of(nodeid)
+
+    return Lines(config, log)
 
 
 @pytest.fixture(autouse=True)

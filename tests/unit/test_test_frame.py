@@ -8,6 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from support.lines import line_of
 from support.network import OutsideRequest, is_local
 from support.servers import PrivateRedis, answers, missing
 from support.waiting import wait_until, wait_until_sync
@@ -72,3 +73,10 @@ def test_a_private_server_comes_back_empty_under_the_same_url(own_redis: Private
     own_redis.start()
     assert answers(url)
     assert own_redis.url == url
+
+
+def test_tests_that_share_a_server_are_a_line_and_most_others_are_not() -> None:
+    chat, unit = "tests/e2e/test_chat.py", "tests/unit/test_pace.py"
+    assert line_of(f"{chat}::test_a") == line_of(f"{chat}::test_b[x::y]") != line_of("tests/e2e/test_dev.py::test_a")
+    assert line_of(f"{unit}::test_a") != line_of(f"{unit}::test_b")
+    assert len({line_of(f"tests/chaos/test_{'x' * n}.py::test_a") for n in range(9)}) == 2
