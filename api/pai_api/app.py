@@ -13,6 +13,7 @@ from pai.contract.registry import Registry
 from pai.engine import api
 from pai.engine.publication import reopen_if_lost
 from pai.engine.runtime import Runtime
+from pai.heap import keep_what_started
 from pai.log.hub import Hub
 from pai.log.rates import Rates
 from pai.protocol.errors import Unavailable
@@ -45,7 +46,9 @@ logger = logging.getLogger(__name__)
 def create() -> FastAPI:
     """From the environment: settings with the prefix `PAI_`, agents from `PAI_AGENTS`."""
     settings = Settings()
-    return create_app(settings, Registry.load(settings.agents))
+    app = create_app(settings, Registry.load(settings.agents))
+    keep_what_started()
+    return app
 
 
 def create_app(settings: Settings, registry: Registry) -> FastAPI:

@@ -17,6 +17,7 @@ from celery.worker.request import Request  # type: ignore[import-untyped]
 from pai.broker import create_celery, queues_of
 from pai.contract import Registry
 from pai.engine.runtime import Runtime
+from pai.heap import keep_what_started
 from pai.log.publisher import Publisher
 from pai.settings import Settings
 from pai.step_message import STEP_TASK
@@ -179,6 +180,7 @@ def run_worker(settings: Settings, registry: Registry, *, on_ready: Callable[[],
     )
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    keep_what_started()
     try:
         worker.start()
     finally:

@@ -14,6 +14,7 @@ from pai.cli.lifeline import announce_ready
 from pai.cli.listening import address_of, listen
 from pai.cli.logs import log_to_stderr
 from pai.contract import Registry
+from pai.heap import keep_what_started
 from pai.protocol.errors import Unavailable
 from pai.settings import Settings
 from pai.store.schema import check_schema
@@ -29,6 +30,7 @@ _KEEP_ALIVE_SECONDS = 75
 class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        keep_what_started()
         announce_ready()
 
     def stop_soon(self) -> None:
