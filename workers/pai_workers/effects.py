@@ -19,7 +19,6 @@ from pai.engine.claim import Claim
 from pai.engine.closing import Chunk
 from pai.engine.commit import write_tool
 from pai.engine.content import check_size
-from pai.engine.journal import EffectKind, EffectState
 from pai.engine.patience import patiently
 from pai.engine.receipts import request_hash
 from pai.engine.relatives import ParentCall
@@ -28,7 +27,7 @@ from pai.log.entries import chunk_field
 from pai.log.live_channel import LiveChannel, Reopening
 from pai.protocol.ids import new_id
 from pai.protocol.json import dumps, same_json
-from pai.store.tables import Journal
+from pai.store.tables import EffectKind, EffectState, Journal
 
 if TYPE_CHECKING:
     from pai_workers.runner import Runner

@@ -6,14 +6,11 @@ Everything is checked before anything changes, the first answer wins, and each i
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, select
-
 from pai.contract import Tool
 from pai.engine import receipts, records
 from pai.engine.advance import advance, pending_actions, runs_outside
 from pai.engine.closing import call_failed, own_calls
 from pai.engine.content import check_size, checked_context, stored_tool
-from pai.engine.journal import EffectState
 from pai.engine.mutation import mutate
 from pai.engine.runtime import Caller, Reply, Runtime
 from pai.engine.transaction import ThreadTransaction
@@ -24,15 +21,8 @@ from pai.protocol.requests import ActionRequest, CancelResponse, FailResponse, M
 from pai.protocol.state import ErrorCode
 from pai.protocol.times import iso
 from pai.protocol.tool_parts import is_settled
-from pai.store.store import fetch_all
-from pai.store.tables import Journal, JournalTable, Message, Run, Step, StepState, table_of
+from pai.store.tables import EffectState, Message, Run, Step, StepState
 
-_JOURNAL = table_of(JournalTable)
-_PENDING = (
-    select(_JOURNAL)
-    .where(_JOURNAL.c.step_id == bindparam("step_id"), _JOURNAL.c.state == EffectState.pending.value)
-    .order_by(_JOURNAL.c.ordinal.desc())
-)
 CANCELLED_TEXT = "The request was dismissed without an answer."
 
 
@@ -59,7 +49,7 @@ async def respond(
 
     async def decide(tx: ThreadTransaction) -> MutationResult:
         action = await _find(tx, request)
-        await _answer(tx, action, request)
+        _answer(tx, action, request)
         if context:
             tx.update(action.run, **context)
         await advance(tx)
@@ -78,6 +68,7 @@ async def respond(
         named=receipts.Named(receipts.RESPONSE, request.response_id, response_hash),
         run_id=request.ref.run_id,
         message_id=request.ref.message_id,
+        tool_call_id=request.ref.tool_call_id,
     )
 
 
@@ -139,10 +130,10 @@ def _not_pending(
     return NotFound("action")
 
 
-async def _answer(tx: ThreadTransaction, action: _Action, request: ActionRequest) -> None:
+def _answer(tx: ThreadTransaction, action: _Action, request: ActionRequest) -> None:
     match request.response:
         case SubmitResponse(payload=payload):
-            await _submit(tx, action, payload)
+            _submit(tx, action, payload)
         case CancelResponse(reason=reason):
             _fail(tx, action, ErrorCode.cancelled, text=reason or CANCELLED_TEXT, reason=reason)
         case FailResponse(error=error):
@@ -152,7 +143,7 @@ async def _answer(tx: ThreadTransaction, action: _Action, request: ActionRequest
             _fail(tx, action, error.code or ErrorCode.failed, text=error.message, state=state, **detail)
 
 
-async def _submit(tx: ThreadTransaction, action: _Action, payload: Any) -> None:
+def _submit(tx: ThreadTransaction, action: _Action, payload: Any) -> None:
     check_size(tx.runtime, payload, at="response.payload")
     tool = _tool(tx, action)
     call_id = action.part["toolCallId"]
@@ -169,11 +160,9 @@ async def _submit(tx: ThreadTransaction, action: _Action, payload: Any) -> None:
         action.suspension, state=SuspensionState.RESUMED, resolved_at=iso(tx.now), resume=payload
     )
     tx.apply(action.message, resumed)
-    [rows] = await fetch_all(tx.connection, [(_PENDING, {"step_id": action.step.step_id})])
-    if not rows:
+    if tx.asked is None or tx.asked.step_id != action.step.step_id:
         raise NotFound("action")
-    journal = Journal.of(rows[0])
-    tx.update(journal, state=EffectState.resumed, value={**journal.value, "payload": payload})
+    tx.update(tx.asked, state=EffectState.resumed, value={**tx.asked.value, "payload": payload})
     tx.put_to_work(action.step)
 
 

@@ -11,7 +11,6 @@ from pai.contract import Agent
 from pai.engine.claim import Claim
 from pai.engine.closing import Chunk
 from pai.engine.commit import commit_step
-from pai.engine.journal import EffectKind, EffectState
 from pai.engine.relatives import ChildEnded, ParentCall, take_ended
 from pai.engine.runtime import Caller, Runtime
 from pai.engine.send import Origin, send
@@ -19,7 +18,7 @@ from pai.engine.transaction import StepLost, ThreadTransaction
 from pai.protocol.errors import ValidationFailed
 from pai.protocol.identity import Identity
 from pai.protocol.requests import SendRequest
-from pai.store.tables import Journal, Run, Step
+from pai.store.tables import EffectKind, EffectState, Journal, Run, Step
 
 
 def child_request(message_id: str, child: Mapping[str, Any]) -> SendRequest:

@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from pai.engine.advance import advance
 from pai.engine.deletion import delete_version
 from pai.engine.flags import is_there, remove_flag, run_to_stop
-from pai.engine.journal import EffectKind, EffectState
 from pai.engine.locked import lock_by_version
 from pai.engine.publication import Publication
 from pai.engine.runtime import Runtime
@@ -21,7 +20,18 @@ from pai.engine.takeover import Fenced, Which, none_of_them, take_over
 from pai.engine.transaction import ThreadTransaction
 from pai.protocol.errors import Unavailable
 from pai.store.clock import now_ms, now_once
-from pai.store.tables import Flag, FlagKind, FlagTable, Journal, JournalTable, StepState, Thread, table_of
+from pai.store.tables import (
+    EffectKind,
+    EffectState,
+    Flag,
+    FlagKind,
+    FlagTable,
+    Journal,
+    JournalTable,
+    StepState,
+    Thread,
+    table_of,
+)
 
 _FLAG, _JOURNAL = table_of(FlagTable), table_of(JournalTable)
 

@@ -5,14 +5,22 @@ high-water mark: below it effects are not done again.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import bindparam, exists, select, update
 
 from pai.engine.runtime import Runtime
 from pai.engine.transaction import StepLost
-from pai.store.tables import Journal, JournalTable, Step, StepState, StepTable, table_of
+from pai.store.tables import (
+    EffectKind,
+    EffectState,
+    Journal,
+    JournalTable,
+    Step,
+    StepState,
+    StepTable,
+    table_of,
+)
 
 _JOURNAL, _STEP = table_of(JournalTable), table_of(StepTable)
 
@@ -42,21 +50,6 @@ _FINISH = (
     .where(_JOURNAL.c.step_id == bindparam("of_step"), _JOURNAL.c.ordinal == bindparam("of_ordinal"), _HELD)
     .values(state=bindparam("new_state"), value=bindparam("new_value"))
 )
-
-
-class EffectKind(StrEnum):
-    step = "step"
-    suspend = "suspend"
-    start = "start"
-    follow = "follow"
-    shown = "shown"
-
-
-class EffectState(StrEnum):
-    started = "started"
-    done = "done"
-    pending = "pending"
-    resumed = "resumed"
 
 
 @dataclass(slots=True)

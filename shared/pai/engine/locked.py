@@ -16,6 +16,9 @@ from pai.store.statements import Statement
 from pai.store.store import execute_all, fetch_all
 from pai.store.tables import (
     LIVE_STEPS,
+    EffectState,
+    Journal,
+    JournalTable,
     Message,
     MessageTable,
     Run,
@@ -27,7 +30,8 @@ from pai.store.tables import (
     table_of,
 )
 
-_THREAD, _RUN, _MESSAGE, _STEP = (table_of(cls) for cls in (ThreadTable, RunTable, MessageTable, StepTable))
+_THREAD, _RUN, _MESSAGE = table_of(ThreadTable), table_of(RunTable), table_of(MessageTable)
+_STEP, _JOURNAL = table_of(StepTable), table_of(JournalTable)
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -81,16 +85,32 @@ def _message(version: Any) -> Select[Any]:
 
 MESSAGE_BY_ID = _message(_VERSION)
 MESSAGE_BY_NAME = _message(version_by_name())
+ASKED_BY_NAME = (
+    select(_JOURNAL)
+    .join(_STEP, _STEP.c.step_id == _JOURNAL.c.step_id)
+    .where(
+        _STEP.c.version == version_by_name(),
+        _STEP.c.message_id == bindparam("message_id"),
+        _STEP.c.tool_call_id == bindparam("tool_call_id"),
+        _JOURNAL.c.state == EffectState.pending.value,
+    )
+    .order_by(_JOURNAL.c.ordinal.desc())
+)
+"""What a tool call waits for, the latest first."""
 
 
 @dataclass(slots=True)
 class Locked:
-    """`steps`: the live ones, in order. `runs`: the current one and the one asked for. `message`: the one asked for."""
+    """`steps`: the live ones, in order. `runs`: the current one and the one asked for. `message`: the one asked for.
+
+    `asked`: what the call that was named waits for.
+    """
 
     thread: Thread
     steps: list[Step] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     message: Message | None = None
+    asked: Journal | None = None
 
     def copied(self) -> "Locked":
         """For one attempt at a transaction, which changes its rows."""
@@ -122,13 +142,18 @@ async def lock_to_decide(
     return locked_of(*await fetch_all(connection, statements))
 
 
-def locked_of(threads: Rows, steps: Rows, runs: Rows, messages: Rows = ()) -> Locked | None:
+def locked_of(threads: Rows, steps: Rows, runs: Rows, messages: Rows = (), asked: Rows = ()) -> Locked | None:
     """What the answers to these statements hold; None when there is no such thread."""
     thread = thread_of(threads)
     if thread is None:
         return None
-    message = Message.of(messages[0]) if messages else None
-    return Locked(thread, [Step.of(row) for row in steps], [Run.of(row) for row in runs], message)
+    return Locked(
+        thread,
+        [Step.of(row) for row in steps],
+        [Run.of(row) for row in runs],
+        Message.of(messages[0]) if messages else None,
+        Journal.of(asked[0]) if asked else None,
+    )
 
 
 async def lock_unchanged(connection: AsyncConnection, thread: Thread) -> None:

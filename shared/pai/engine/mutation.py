@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pai.engine.advance import advance
 from pai.engine.locked import (
+    ASKED_BY_NAME,
     LOCK_BY_NAME,
     MESSAGE_BY_NAME,
     RUNS_BY_NAME,
@@ -57,17 +58,21 @@ async def mutate(
     named: Named | None = None,
     run_id: str = "",
     message_id: str | None = None,
+    tool_call_id: str | None = None,
 ) -> Reply[R]:
     """A mutation of an existing thread. `decide` changes rows and plans what runs next.
 
-    `named`: another id than the key that makes it idempotent. `run_id` and `message_id`: what `decide` will read.
+    `named`: another id than the key that makes it idempotent. `run_id`, `message_id` and `tool_call_id` (a call of that
+    message): what `decide` will read.
     Raises NotFound, IdempotencyConflict, and whatever `decide` raises; then nothing has changed.
     """
     request = Request(key, request_hash, named or Named())
 
     async def work(connection: AsyncConnection) -> tuple[Reply[R], Publication | None]:
         name = caller.names(thread_id)
-        locked, receipts = await lock_named(connection, name, request=request, run_id=run_id, message_id=message_id)
+        locked, receipts = await lock_named(
+            connection, name, request=request, run_id=run_id, message_id=message_id, tool_call_id=tool_call_id
+        )
         if locked is None or not caller.sees(locked.thread):
             raise NotFound("thread")
         recorded = request.recorded(receipts)
@@ -92,6 +97,7 @@ async def lock_named(
     request: Request,
     run_id: str = "",
     message_id: str | None = None,
+    tool_call_id: str | None = None,
 ) -> tuple[Locked | None, list[Receipt]]:
     """Locks a thread and reads what a decision on it starts from, with the receipts of the request."""
     if not is_id(name["thread_id"]):
@@ -103,6 +109,8 @@ async def lock_named(
     ]
     if message_id is not None:
         statements.append((MESSAGE_BY_NAME, {**name, "message_id": message_id}))
+        if tool_call_id is not None:
+            statements.append((ASKED_BY_NAME, {**name, "message_id": message_id, "tool_call_id": tool_call_id}))
     read = len(statements)
     answers = await fetch_all(connection, [*statements, *request.lookup(name)])
     locked = locked_of(*answers[:read])

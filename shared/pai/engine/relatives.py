@@ -12,13 +12,14 @@ from sqlalchemy import Executable, bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pai.engine.flags import INSERT_FLAG, flag, remove_flag, stop_flag
-from pai.engine.journal import EffectKind, EffectState
 from pai.engine.locked import NAMED
 from pai.engine.transaction import StepLost, ThreadTransaction
 from pai.protocol.state import RunStatus, ThreadStatus
 from pai.store.store import execute_all
 from pai.store.tables import (
     LIVE_STEPS,
+    EffectKind,
+    EffectState,
     Flag,
     FlagKind,
     FlagTable,

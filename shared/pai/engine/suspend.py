@@ -6,13 +6,12 @@ from typing import Any
 from pai.engine.claim import Claim
 from pai.engine.closing import Chunk
 from pai.engine.commit import commit_step
-from pai.engine.journal import EffectKind, EffectState
 from pai.engine.runtime import Runtime
 from pai.engine.transaction import StepLost, ThreadTransaction
 from pai.fold.reserved import suspension
 from pai.protocol.ids import new_id
 from pai.protocol.times import iso
-from pai.store.tables import Journal, Run, Step
+from pai.store.tables import EffectKind, EffectState, Journal, Run, Step
 
 
 async def commit_suspension(

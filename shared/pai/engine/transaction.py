@@ -145,6 +145,7 @@ class ThreadTransaction:
         self.opening_reason: ResetReason | None = None
         self.claimed: list[Step] = []
         self.signals: list[tuple[str, int]] = []
+        self.asked: Journal | None = None
         self._held: str | None = None
         self._suspended_for: dict[str, int | None] = {}
         self._dispatches: list[tuple[str, str]] = []
@@ -180,6 +181,7 @@ class ThreadTransaction:
         """Rows that were read together with the lock."""
         self._steps = {step.step_id: step for step in locked.steps}
         self._runs |= {run.run_id: run for run in locked.runs}
+        self.asked = locked.asked
         if locked.message is not None:
             self._messages.setdefault(locked.message.message_id, locked.message)
 

@@ -259,6 +259,21 @@ class StepTable(Step, table=True):
     version: str = _version()
 
 
+class EffectKind(StrEnum):
+    step = "step"
+    suspend = "suspend"
+    start = "start"
+    follow = "follow"
+    shown = "shown"
+
+
+class EffectState(StrEnum):
+    started = "started"
+    done = "done"
+    pending = "pending"
+    resumed = "resumed"
+
+
 class Journal(Record):
     """Effects of a tool call, in order: what re-entry must not do again."""
 
