@@ -101,7 +101,7 @@ async def insert_over_http_ms(stack: Stack, *, count: int = 300) -> float:
 
     url = stack.database.replace("+psycopg", "")
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE floor (id bigserial primary key, body text)")
+        connection.execute("CREATE TABLE IF NOT EXISTS floor (id bigserial primary key, body text)")
     port = free_port()
     process = subprocess.Popen([sys.executable, "-c", INSERT_SERVER, url, str(port)], cwd=ROOT)
     try:
