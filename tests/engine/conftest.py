@@ -32,8 +32,7 @@ def settings_for(database_url: str, redis_url: str) -> Settings:
 async def engine(engine_settings: Settings) -> AsyncIterator[Engine]:
     async with Engine.open(engine_settings) as running:
         yield running
-        for runtime in [*running.runtimes, *(worker.runtime for worker in running.workers)]:
-            await runtime.settle()
+        await running.settle()
         await check_rules(running)
 
 
@@ -49,6 +48,5 @@ async def breakable(any_database_url: str, own_redis: PrivateRedis) -> AsyncIter
     async with Engine.open(settings_for(any_database_url, own_redis.url)) as running:
         yield running
         own_redis.start()
-        for runtime in [*running.runtimes, *(worker.runtime for worker in running.workers)]:
-            await runtime.settle()
+        await running.settle()
         await check_rules(running)

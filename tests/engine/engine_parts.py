@@ -161,6 +161,16 @@ class Engine:
     def runtime(self) -> Runtime:
         return self.runtimes[0]
 
+    @property
+    def processes(self) -> list[Runtime]:
+        """Those of the API, then those of the workers."""
+        return [*self.runtimes, *(worker.runtime for worker in self.workers)]
+
+    async def settle(self) -> None:
+        """Everything that is committed has been told."""
+        for runtime in self.processes:
+            await runtime.settle()
+
     def agent(self, name: str = "main") -> Agent:
         return self.registry.get(name)
 
@@ -205,8 +215,7 @@ class Engine:
 
     async def settled(self, thread: str = "t") -> dict[str, Any]:
         """The snapshot once everything that is committed has been published."""
-        for runtime in [*self.runtimes, *(worker.runtime for worker in self.workers)]:
-            await runtime.settle()
+        await self.settle()
         return await self.state(thread)
 
     async def thread(self, thread: str = "t") -> Thread:
@@ -277,7 +286,7 @@ class Engine:
         async with self.runtime.store.read() as connection:
             query = text("SELECT step_id FROM step WHERE state = 'pending'")
             waiting = [row.step_id for row in await connection.execute(query)]
-        for runtime in [*self.runtimes, *(worker.runtime for worker in self.workers)]:
+        for runtime in self.processes:
             await asyncio.sleep(0)
             await runtime.settle()
         due = "UPDATE step SET available_at = 1, dispatch_at = 1 WHERE state = 'pending' AND step_id = :step_id"

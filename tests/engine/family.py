@@ -117,7 +117,7 @@ class Family:
 
     def mute(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every process dies before it delivers its flags; the sweep finds them."""
-        for runtime in [*self.engine.runtimes, *(worker.runtime for worker in self.engine.workers)]:
+        for runtime in self.engine.processes:
             monkeypatch.setattr(runtime, "deliver", lambda flags: None)
 
     async def flags(self) -> list[Flag]:
@@ -130,8 +130,7 @@ class Family:
         await deliver_due(self.engine.workers[0].runtime)
 
     async def settle(self) -> None:
-        for runtime in [*self.engine.runtimes, *(worker.runtime for worker in self.engine.workers)]:
-            await runtime.settle()
+        await self.engine.settle()
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ class Racing(Engine):
     async def racing(self) -> AsyncIterator["Racing"]:
         """With its rules checked at the end."""
         async with self.running():
-            runtimes = [*self.runtimes, *(worker.runtime for worker in self.workers)]
+            runtimes = self.processes
             for runtime in runtimes:
                 self._listen(runtime.announcer)
             yield self

@@ -270,7 +270,7 @@ async def test_hidden_children_do_not_exist_for_their_owner(family: Family) -> N
 
 
 async def test_what_a_process_did_not_deliver_the_sweep_does(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    for runtime in [*family.engine.runtimes, *(worker.runtime for worker in family.engine.workers)]:
+    for runtime in family.engine.processes:
         monkeypatch.setattr(runtime, "deliver", lambda flags: None)
     delegates(family.engine)
     await family.engine.send()

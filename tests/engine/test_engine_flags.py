@@ -122,7 +122,7 @@ async def test_watchers_of_the_list_see_a_child_lose_its_parent(family: Family) 
     await wait_until(lambda: nobody_works(family))
     await family.settle()
     told: list[dict[str, Any]] = []
-    for runtime in [*family.engine.runtimes, *(worker.runtime for worker in family.engine.workers)]:
+    for runtime in family.engine.processes:
         announce = runtime.announcer.announce
 
         def heard(publication: Publication, announce: Any = announce) -> Any:

@@ -99,8 +99,7 @@ async def clockwork(engine_settings: Settings) -> AsyncIterator[Clockwork]:
     async with made.engine.running():
         yield made
         await made.quiet()
-        for runtime in [*made.engine.runtimes, *(worker.runtime for worker in made.engine.workers)]:
-            await runtime.settle()
+        await made.engine.settle()
         await check_rules(made.engine)
 
 

@@ -77,8 +77,7 @@ class World:
             await asyncio.sleep(0)
 
     async def settle(self) -> None:
-        for runtime in [*self.engine.runtimes, *(worker.runtime for worker in self.engine.workers)]:
-            await runtime.settle()
+        await self.engine.settle()
 
     async def threads(self) -> list[Thread]:
         async with self.engine.runtime.store.read() as connection:
