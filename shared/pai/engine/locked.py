@@ -119,6 +119,7 @@ class Locked:
             [step.model_copy() for step in self.steps],
             [run.model_copy() for run in self.runs],
             None if self.message is None else self.message.model_copy(),
+            None if self.asked is None else self.asked.model_copy(),
         )
 
 
