@@ -10,6 +10,7 @@ from fake_thread import FakeThread
 
 from pai.protocol.json import dumps, loads
 from pai.protocol.sse import KEEP_ALIVE, frame
+from support.listening import listening
 
 Answer = tuple[int, Any]
 
@@ -41,31 +42,17 @@ class FakeServer:
 
     @asynccontextmanager
     async def serve(self, *, port: int = 0) -> AsyncIterator["FakeServer"]:
-        connections: set[asyncio.Task[None]] = set()
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            connections.add(task)
-            try:
-                await self._connection(reader, writer)
-            except (Lost, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                writer.transport.abort()
-            finally:
-                connections.discard(task)
-                writer.close()
-
-        server = await asyncio.start_server(connected, "127.0.0.1", port)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
+        async with listening(self._connected, port) as listener:
+            self.url = f"http://127.0.0.1:{listener.port}"
             yield self
-        finally:
-            server.close()
-            for task in connections:
-                task.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._requests(reader, writer)
+        except (Lost, ConnectionError, asyncio.IncompleteReadError):
+            writer.transport.abort()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             method, target, _ = line.decode().split(" ", 2)
             headers = {}

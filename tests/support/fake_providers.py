@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.listening import Listener
 from support.provider_answers import Answer, Call, Text
 from support.provider_formats import FORMATS, error_body
 
@@ -64,12 +65,11 @@ class FakeProvider:
         self.requests: list[Recorded] = []
         self.closed = 0
         self.streaming = 0
-        self._port = 0
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
 
     def base_url(self, provider: str) -> str:
         """What `resolve_model(..., base_url=...)` takes."""
-        root = f"http://127.0.0.1:{self._port}"
+        root = f"http://127.0.0.1:{self._listener.port}"
         return f"{root}/v1" if provider.startswith("openai") else root
 
     @property
@@ -78,18 +78,17 @@ class FakeProvider:
 
     def stop(self) -> None:
         """Refuse connections from now on."""
-        assert self._server is not None
-        self._server.close()
+        self._listener.refuse()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeProvider"]:
+        await self._listener.open()
+        try:
+            yield self
+        finally:
+            await self._listener.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._requests(reader, writer)
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while request := await _read(reader):
                 self.requests.append(request)
@@ -97,17 +96,16 @@ class FakeProvider:
                 answering = asyncio.create_task(self._answer(writer, request, reply))
                 # The client sends nothing while it is answered: whatever is read now is its goodbye.
                 watching = asyncio.create_task(reader.read(1))
-                await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
-                if not answering.done():
-                    self.closed += 1
+                try:
+                    await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
+                    self.closed += not answering.done()
+                finally:
                     answering.cancel()
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                    await watching
-                keep = False
-                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                    keep = await answering
-                if not keep:
+                    watching.cancel()
+                    kept, _ = await asyncio.gather(answering, watching, return_exceptions=True)
+                if isinstance(kept, Exception):
+                    raise kept
+                if kept is not True:
                     break
 
     async def _answer(self, writer: asyncio.StreamWriter, request: Recorded, reply: Reply) -> bool:
@@ -150,25 +148,8 @@ class FakeProvider:
 
 @asynccontextmanager
 async def fake_provider(*replies: Reply) -> AsyncIterator[FakeProvider]:
-    fake = FakeProvider(*replies)
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(fake._serve(reader, writer))
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    fake._server = server
-    fake._port = server.sockets[0].getsockname()[1]
-    try:
+    async with FakeProvider(*replies).running() as fake:
         yield fake
-    finally:
-        server.close()
-        for task in list(connections):
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        await server.wait_closed()
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:

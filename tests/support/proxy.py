@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Self
 
+from support.listening import Listener
+
 _CHUNK = 64 * 1024
 
 
@@ -19,13 +21,15 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._links: set[asyncio.Task[None]] = set()
-        self.port = 0
         self.connections = 0
         self.requests = 0
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
 
     @classmethod
     @asynccontextmanager
@@ -39,19 +43,11 @@ class Proxy:
 
     async def cut(self) -> None:
         """Resets the connections there are and refuses new ones."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        links = list(self._links)
-        for link in links:
-            link.cancel()
-        await asyncio.gather(*links, return_exceptions=True)
+        await self._listener.close()
 
     async def restore(self) -> None:
         """Accepts connections, on the same port as before."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
+        await self._listener.open()
 
     def stall(self) -> None:
         """A network that swallows everything: connections stay, and nothing arrives."""
@@ -60,10 +56,7 @@ class Proxy:
     def resume(self) -> None:
         self._flowing.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = asyncio.current_task()
-        assert link is not None
-        self._links.add(link)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         outward: asyncio.StreamWriter | None = None
         try:
@@ -74,7 +67,6 @@ class Proxy:
         except* (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._links.discard(link)
             for end in (writer, outward):
                 if end is not None:
                     end.transport.abort()

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from support.listening import listening
+
 MESSAGE = "msg_1"
 RUN = "run_1"
 
@@ -39,7 +41,6 @@ class Proxy:
                 await asyncio.gather(self._copy(reader, there_writer), self._copy(there_reader, writer, replies=True))
             finally:
                 self._writers -= {writer, there_writer}
-                writer.close()
                 there_writer.close()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
@@ -55,14 +56,9 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Proxy"]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with listening(self._serve) as listener:
+            self.port = listener.port
             yield self
-        finally:
-            server.close()
-            self.cut()
-            await server.wait_closed()
 
 
 def proxy_to(url: str) -> Proxy:
