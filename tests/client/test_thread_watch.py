@@ -85,6 +85,17 @@ async def test_all_iterators_of_a_handle_share_one_connection_that_the_last_one_
         await wait_until(lambda: transport.open == 0)
 
 
+async def test_a_watch_that_is_left_has_given_its_connection_back(
+    client: AgentClient, transport: StreamTransport
+) -> None:
+    transport.add(FakeThread())
+    handle = client.thread("t")
+    async with asyncio.timeout(SECONDS), handle.watch() as states:
+        await anext(states)
+        assert transport.open == 1
+    assert transport.open == 0
+
+
 async def test_an_iterator_that_is_forgotten_gives_the_connection_back(
     client: AgentClient, transport: StreamTransport
 ) -> None:

@@ -77,6 +77,7 @@ class ThreadConnection:
         self._reconnect = reconnect
         self._watchers: set[Watcher] = set()
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready_revision: int | None = None
         self._repairs = Backoff(_REPAIR)
@@ -106,12 +107,19 @@ class ThreadConnection:
             self._loop.call_soon_threadsafe(self.detach, watcher)
 
     def detach(self, watcher: Watcher) -> None:
-        """The last one closes it."""
+        """The last one closes it. `leave` also waits until it is closed."""
         self._watchers.discard(watcher)
         if not self._watchers and self._task is not None:
             self._task.cancel()
+            self._ending = self._task
             self._task = None
             self._idle()
+
+    async def leave(self, watcher: Watcher) -> None:
+        """`detach`; what the transport held for the connection is given back when this returns."""
+        self.detach(watcher)
+        if self._task is None and self._ending is not None:
+            await asyncio.wait([self._ending])
 
     async def fetch(self, *, needed: int = 0) -> None:
         """Bring the state up to a snapshot that is asked for now. Raises TransportError when only older ones come."""

@@ -275,7 +275,7 @@ class Thread:
                     yield
                 await self._changes.after(seen)
         finally:
-            self._connection.detach(watcher)
+            await self._connection.leave(watcher)
 
 
 def _required(result: ActionResult) -> RunHandle:

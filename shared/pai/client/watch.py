@@ -64,7 +64,9 @@ class StateWatch:
             self._changes.notify()
 
     async def aclose(self) -> None:
+        """`close`, and wait until the connection was given back."""
         self.close()
+        await self._connection.leave(self._watcher)
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,7 +74,7 @@ class StateWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.aclose()
 
     def __del__(self) -> None:
         if self._attached:
