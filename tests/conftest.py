@@ -1,6 +1,7 @@
 """What every test gets: a clean environment, no way to the outside, and servers to talk to."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith(_SECRETS) or (name.startswith("PAI_") and not name.startswith("PAI_TEST_")):
             del os.environ[name]
     stay_on_loopback()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell starts what runs in its background. Processes that tests start and interrupt would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.pool import NullPool
 
 from pai.store.database import sync_engine
 from pai.store.schema import connection
@@ -36,8 +37,11 @@ def starting(
         text=True,
     )
     with killed_at_end([process.pid]):
-        yield process
-        process.communicate()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def interrupted(process: "subprocess.Popen[str]") -> tuple[int, str]:
@@ -67,13 +71,12 @@ def test_in_the_middle_of_the_migration(tmp_path: Path, bare_postgres_url: str) 
         with engine.connect() as asked:
             return asked.execute(text(_WAITING)).first() is not None
 
-    engine = sync_engine(bare_postgres_url)
+    engine = sync_engine(bare_postgres_url, poolclass=NullPool)
     environment = {"PAI_DATABASE_URL": bare_postgres_url}
     server = DevServer(tmp_path / "home")
     with connection(bare_postgres_url), starting(server, directory=tmp_path, **environment) as process:
         wait_until_sync(waits)
         assert interrupted(process) == (130, "")
-    engine.dispose()
 
 
 @pytest.mark.parametrize("name", ["valkey-server", "cli worker"])
