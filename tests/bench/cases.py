@@ -89,16 +89,24 @@ async def first_chunk(stack: Stack, *, concurrent: int, count: int) -> list[floa
     return latencies
 
 
-async def submit(stack: Stack, *, tool: str, concurrent: int, count: int) -> list[float]:
-    """Submit to first chunk of the continuation, in milliseconds. `tool`: approve (re-enters the tool) or pick."""
-    latencies: list[float] = []
+async def submit(stack: Stack, *, tool: str, count: int) -> tuple[list[float], list[float]]:
+    """Submit to first chunk of the continuation, and to that of its model, in milliseconds.
+
+    `tool`: approve, which is entered again, so that its output is the continuation's first chunk, or pick, whose output
+    is what is submitted.
+    """
+    first: list[float] = []
+    spoken: list[float] = []
     asked = re.compile(rb'"canRespondToActions":true')
 
     async def one(client: Connection) -> None:
         thread, seen, pending = thread_id(), Seen(), asyncio.Event()
+        came: list[int] = []
 
         def on_data(data: bytes, now: int) -> None:
             seen(data, now)
+            if tool == "approve" and b'"tool-output-available"' in data:
+                came.append(now)
             if asked.search(data):
                 pending.set()
 
@@ -113,16 +121,18 @@ async def submit(stack: Stack, *, tool: str, concurrent: int, count: int) -> lis
             [ref] = json.loads(refused)["pendingActions"]
             body = json.dumps({"ref": ref, "response": {"type": "submit", "payload": {"approved": True}}})
             seen.first_at = 0
+            came.clear()
             begin = time.monotonic_ns()
             status, answer = await client.request("POST", path("asks", thread, "/actions"), body.encode())
             if status != 202:
                 raise RuntimeError(f"submit answered {status}: {answer[:200]!r}")
             await asyncio.wait_for(seen.idle.wait(), 60)
-            latencies.append((seen.first_at - begin) / 1e6)
+            first.append((min([seen.first_at, *came]) - begin) / 1e6)
+            spoken.append((seen.first_at - begin) / 1e6)
         watcher.close()
 
-    await _crowd(stack, one, concurrent=concurrent, rounds=max(1, count // (3 * concurrent)))
-    return latencies
+    await _crowd(stack, one, concurrent=1, rounds=count // 3)
+    return first, spoken
 
 
 async def waiting(stack: Stack, *, count: int, warm: int = 1_000, concurrent: int = 16) -> list[Row]:
