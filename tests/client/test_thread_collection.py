@@ -11,6 +11,7 @@ from fake_transport import IMPATIENT, PolledTransport
 from pai.client import ThreadHeadChanged, ThreadHeadRemoved, create_agent_client
 from pai.protocol.errors import Forbidden, TransportError
 from pai.protocol.state import ThreadListResult, ThreadSummary
+from support.waiting import wait_until
 
 SECONDS = 10
 
@@ -38,6 +39,7 @@ class HeadsTransport(PolledTransport):
         self.scripts = scripts
         self.lists = lists
         self.page = page
+        self.open = 0
 
     async def list_threads(self, options: Any) -> ThreadListResult:
         start = int(options.page_token or 0)
@@ -54,11 +56,15 @@ class HeadsTransport(PolledTransport):
             raise script
         if watch.on_connection_established is not None:
             watch.on_connection_established()
-        yield {"type": "ready"}
-        if script is None:
-            await asyncio.Event().wait()
-        for event in script:
-            yield event
+        self.open += 1
+        try:
+            yield {"type": "ready"}
+            if script is None:
+                await asyncio.Event().wait()
+            for event in script:
+                yield event
+        finally:
+            self.open -= 1
 
 
 async def events(transport: HeadsTransport, count: int) -> list[tuple[Any, ...]]:
@@ -94,6 +100,15 @@ async def test_old_news_and_news_of_what_was_removed_are_dropped() -> None:
 async def test_a_list_is_read_page_by_page() -> None:
     transport = HeadsTransport([None], [[summary(str(n)) for n in range(7)]], page=3)
     assert await events(transport, 7) == [(str(n), 1) for n in range(7)]
+
+
+async def test_a_watch_that_is_left_and_forgotten_gives_its_connection_back() -> None:
+    transport = HeadsTransport([], [[summary("a")]])
+    client = create_agent_client(transport, reconnect=IMPATIENT)
+    async for _ in client.threads.watch_heads():
+        assert transport.open == 1
+        break
+    await wait_until(lambda: transport.open == 0)
 
 
 async def test_an_error_that_trying_again_cannot_help_is_raised() -> None:

@@ -1,7 +1,7 @@
 """The thread list while it changes: a stream of changes only, so what was missed is found by listing."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -69,18 +69,15 @@ class HeadsWatch:
     """`async for event in client.threads.watch_heads()`; it connects again until it is closed.
 
     After each connect the list is read once: threads that changed or went meanwhile come as events like all others. The
-    first time that is every thread, newest first.
+    first time that is every thread, newest first. It holds its connection until it is closed or forgotten; `async with`
+    closes it for certain.
     """
 
     def __init__(self, transport: Any, reconnect: BackoffSettings, established: Callable[[], None] | None) -> None:
-        self._transport: HeadsTransport = transport
-        self._reconnect = reconnect
-        self._established = established
-        self._known = _Known()
-        self._events = self._watch()
+        self._events = _Connection(transport, reconnect, established).watch()
 
-    def __aiter__(self) -> AsyncIterator[ThreadHeadWatchEvent]:
-        return self._events
+    def __aiter__(self) -> Self:
+        return self
 
     async def __anext__(self) -> ThreadHeadWatchEvent:
         return await anext(self._events)
@@ -96,7 +93,17 @@ class HeadsWatch:
     ) -> None:
         await self.aclose()
 
-    async def _watch(self) -> AsyncGenerator[ThreadHeadWatchEvent, None]:
+
+class _Connection:
+    """What the events are made of. It knows nothing of the watch, which so can be forgotten, and is closed then."""
+
+    def __init__(self, transport: Any, reconnect: BackoffSettings, established: Callable[[], None] | None) -> None:
+        self._transport: HeadsTransport = transport
+        self._reconnect = reconnect
+        self._established = established
+        self._known = _Known()
+
+    async def watch(self) -> AsyncGenerator[ThreadHeadWatchEvent, None]:
         backoff = Backoff(self._reconnect)
         while True:
             try:
