@@ -34,6 +34,7 @@ def create_celery(settings: Settings, *, queues: Iterable[str]) -> Celery:
         worker_send_task_events=False,
         task_track_started=False,
         worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
         worker_soft_shutdown_timeout=0,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,

@@ -151,7 +151,9 @@ class Settings(BaseSettings):
 
     model_deadline: Duration = _after(600, "How long a model step waits out rate limits and overload.")
     model_tries: Count = _of(3, "Tries of a model step on other errors that may pass.")
-    tool_timeout: Duration = _after(600, "Longest call of a tool that names no timeout, and of a trigger.")
+    tool_timeout: Duration = _after(
+        600, "Longest run of a tool that names no timeout, without its waits, and of a trigger."
+    )
     trigger_fire_age: Duration = _after(30 * 86_400, "How long the rows of fires are kept, and so the keys of calls.")
 
     keepalive: Duration = _after(15, "Time between comments on a quiet event stream.")

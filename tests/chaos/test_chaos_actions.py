@@ -218,7 +218,7 @@ async def test_everything_is_started_anew_between_a_suspension_and_its_answer(
     assert outputs(state) == [
         "one two",
         {"approved": True, "comment": "picked"},
-        "The suspension 'approval' was answered for another name or input than the call has now.",
+        "At 'approval' the call does something else, or with another input, than before it waited.",
     ]
     assert {name: len(actions.traces(name)) for name in ("before", "between", "after", "applied")} == {
         "before": 1,

@@ -197,6 +197,7 @@ def test_somebody_elses_agents_are_served(tmp_path: Path) -> None:
         "@poet.tool\n"
         "def rhyme(word: str) -> str:\n"
         "    'A word that rhymes.'\n"
+        "    print('asked for', word, 1)\n"
         "    return word + 'le'\n"
         "registry = Registry(poet)\n"
     )
@@ -204,4 +205,5 @@ def test_somebody_elses_agents_are_served(tmp_path: Path) -> None:
         argv = printed(server, "Chat")
         assert argv[1:4] == ["chat", "--agent", "poet"]
         chat = ran([*argv, 'call rhyme {"word": "tab"}'])
+        wait_until_sync(lambda: "\nasked for tab 1\n" in server.output, saw=lambda: server.output)
     assert "  ✓ rhyme table\n" in chat.stdout

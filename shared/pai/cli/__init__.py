@@ -24,13 +24,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pai.cli.arguments import parser
 
     options = parser().parse_args(argv)
-    from pai.cli.environment import told
+    from pai.cli.environment import left_out, told
     from pai.protocol.errors import PaiError
 
     try:
         return int(options.run(options) or 0)
     except PaiError as error:
         print(f"paictl: {told(error)}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if (missing := left_out(error)) is None:
+            raise
+        print(f"paictl: {missing}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,7 +1,9 @@
 """What the doctor looks at. Each check asks the real thing, briefly, and changes nothing."""
 
 import asyncio
+import difflib
 import http.client
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from pai.settings import Settings
 
 _PATIENCE_SECONDS = 5.0
 _OLDEST_REDIS = (6, 2)
+_OTHER_VARIABLES = frozenset(
+    {"PAI_URL", "PAI_TOKEN", "PAI_FAULTS", "PAI_ANTHROPIC_BASE_URL", "PAI_GOOGLE_BASE_URL", "PAI_OPENAI_BASE_URL"}
+)
 
 
 class Level(StrEnum):
@@ -35,11 +40,18 @@ class Finding:
     fatal: bool = False
 
 
+def environment(settings: Settings) -> Iterator[Finding]:
+    known = {f"PAI_{name.upper()}" for name in type(settings).model_fields} | _OTHER_VARIABLES
+    for name in sorted(os.environ):
+        if name.startswith("PAI_") and name not in known and (like := difflib.get_close_matches(name, known, n=1)):
+            yield Finding(Level.note, "settings", f"{name} is no setting, and is ignored", f"Do you mean {like[0]}?")
+
+
 def agents(settings: Settings) -> Iterator[Finding]:
     try:
         registry = Registry.load(settings.agents)
     except PaiError as error:
-        yield Finding(Level.bad, "agents", error.detail, "Mend the module, or name another with PAI_AGENTS.")
+        yield Finding(Level.bad, "agents", error.detail, "Mend the module, or name another.")
         return
     names = ", ".join(agent.name for agent in registry)
     if len(registry):

@@ -4,14 +4,27 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from pai.cli.checks import Finding, Level, agents, broker, database, files, identity, model_keys, port, redis, safety
-from pai.cli.environment import settings_of
+from pai.cli.checks import (
+    Finding,
+    Level,
+    agents,
+    broker,
+    database,
+    environment,
+    files,
+    identity,
+    model_keys,
+    port,
+    redis,
+    safety,
+)
+from pai.cli.environment import left_out, settings_of
 from pai.cli.screen import Screen, Style
 from pai.protocol.errors import PaiError
 from pai.settings import Settings
 
 Check = Callable[[Settings], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (agents, model_keys, database, redis, broker, files, port, identity, safety)
+CHECKS: tuple[Check, ...] = (environment, agents, model_keys, database, redis, broker, files, port, identity, safety)
 _STYLES = {Level.good: Style.green, Level.note: Style.yellow, Level.bad: Style.red}
 
 
@@ -30,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     bad = 0
     for check in CHECKS:
-        for finding in check(settings):
+        for finding in _found(check, settings):
             bad += finding.level is Level.bad
             screen.line(f"{symbols[finding.level]} {finding.what:<9} {finding.said}", _STYLES[finding.level])
             if finding.todo:
@@ -38,3 +51,12 @@ def run(options: argparse.Namespace) -> int:
     screen.line()
     screen.line("All is well." if not bad else f"{bad} to mend.", Style.bold)
     return 1 if bad else 0
+
+
+def _found(check: Check, settings: Settings) -> Iterator[Finding]:
+    try:
+        yield from check(settings)
+    except ModuleNotFoundError as error:
+        if (missing := left_out(error)) is None:
+            raise
+        yield Finding(Level.bad, check.__name__, missing)

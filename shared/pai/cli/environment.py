@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from traceback import walk_tb
 
 from pydantic import ValidationError
 
@@ -18,6 +19,9 @@ _VARIABLES = {
 }
 
 
+_PACKAGES = ("pai", "pai_api", "pai_workers")
+
+
 def told(error: PaiError) -> str:
     """The error in one line; of a database that is away also what its driver says, which names no password."""
     driver = getattr(error.__cause__, "orig", None)
@@ -25,6 +29,15 @@ def told(error: PaiError) -> str:
         return error.detail
     reason = (str(driver).splitlines() or [type(driver).__name__])[0].rstrip(".")
     return f"{error.detail.rstrip('.')}: {reason}. Start it, or correct PAI_DATABASE_URL."
+
+
+def left_out(error: ModuleNotFoundError) -> str | None:
+    """What to install, when it is PAI that imports what is not there: a part was installed without its extra."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    importer = next((name for name in reversed(frames) if not name.startswith("importlib.")), "")
+    if importer.partition(".")[0] not in _PACKAGES or (error.name or "").partition(".")[0] in _PACKAGES:
+        return None
+    return f"{error.name} is not installed here. Install pai-backend[all], or the extra of this part."
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -145,8 +145,8 @@ class Agent(Hooks):
         """A server tool: a sync or async function, or an async generator whose yields are shown as they come.
 
         The signature is the input schema, the docstring the description, the return type the output schema; a first
-        parameter of type ToolContext is the context. `timeout` is for one call in all. With `max_attempts` above 1 a
-        call whose worker died is run again: only for tools that may run twice.
+        parameter of type ToolContext is the context. `timeout` is for one run of the function: a call that waited is a
+        run anew. With `max_attempts` above 1 a call whose worker died is run again: only for tools that may run twice.
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ ValidationFailed
 PaiError
 ├── OutcomeUnknown         a `ctx.step` was started once and nobody knows how it ended
 ├── ThreadsTooDeep         a tool starts a thread below too many others
-├── ChangedSinceSuspension a tool suspends with another name or input than the one that was answered
+├── ChangedSinceSuspension a tool that is entered again does something else than before it was suspended
 └── Undeclared             a tool used a suspension or a data name that it does not declare
 ToolError                  what an application raises for an error that the model should read
 """
@@ -61,7 +61,7 @@ class ChangedSinceSuspension(PaiError):
     title = "The call changed since it was suspended"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"The suspension {name!r} was answered for another name or input than the call has now.")
+        super().__init__(f"At {name!r} the call does something else, or with another input, than before it waited.")
         self.name = name
 
 

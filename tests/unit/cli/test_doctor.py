@@ -197,3 +197,12 @@ def test_a_wrong_setting_is_named_and_nothing_else(monkeypatch: pytest.MonkeyPat
     assert "PAI_PORT: " in raised.value.detail
     assert "PAI_JWT_SECRET: must have 32 bytes" in raised.value.detail
     assert "PAI_FILES" not in raised.value.detail
+
+
+def test_a_misspelt_setting_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAI_PROT", "80")
+    monkeypatch.setenv("PAI_PORT", "80")
+    monkeypatch.setenv("PAI_OF_MY_OWN_APPLICATION", "1")
+    finding = found(checks.environment)
+    assert (finding.level, finding.todo) == (Level.note, "Do you mean PAI_PORT?")
+    assert finding.said.startswith("PAI_PROT ")

@@ -4,13 +4,14 @@ import argparse
 import os
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pai.cli import dev
-from pai.cli.environment import read_settings, told
+from pai.cli.environment import left_out, read_settings, told
 from pai.protocol.errors import PaiError
 from pai.store.schema import upgrade
 from support.dev_server import PAICTL
@@ -86,3 +87,28 @@ def test_what_is_no_address_is_no_setting(monkeypatch: pytest.MonkeyPatch, value
     monkeypatch.setenv("PAI_PUBLIC_URL", value)
     with pytest.raises(PaiError, match=r"PAI_PUBLIC_URL: must be an address such as https://example\.com"):
         read_settings()
+
+
+@pytest.mark.parametrize("command", [["dev"], ["api"], ["worker"], ["db", "upgrade"], ["doctor"]])
+def test_a_part_whose_libraries_are_not_installed_says_what_to_install(tmp_path: Path, command: list[str]) -> None:
+    without = (
+        "import sys\n"
+        "for name in ('sqlalchemy', 'alembic', 'celery', 'redis'):\n"
+        "    sys.modules[name] = None\n"
+        "from pai.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    environment = {**os.environ, "PAI_HOME": str(tmp_path), "PAI_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", without, *command], env=environment, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert " is not installed here. Install pai-backend[all]" in (done.stdout + done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_an_application_lacks_is_no_extra_of_pai() -> None:
+    namespace = {"__name__": "my_app"}
+    with pytest.raises(ModuleNotFoundError) as raised:
+        exec("import nothing_like_that", namespace)
+    assert left_out(raised.value) is None
