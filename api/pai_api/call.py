@@ -10,7 +10,7 @@ from starlette.responses import Response
 from pai.engine.runtime import Caller, Reply, Runtime
 from pai.protocol.errors import Forbidden, NotFound, ValidationFailed
 from pai.protocol.identity import Identity
-from pai.protocol.ids import ID_PATTERN, is_id
+from pai.protocol.ids import ID_PATTERN, ID_RULE, is_id
 from pai.protocol.json import dumps
 from pai.protocol.wire import WireModel
 from pai_api.identity.gate import Access
@@ -70,9 +70,7 @@ class Call:
         """The id of something that a mutation acts on: what cannot be an id is a mistake. Raises ValidationFailed."""
         value: str = self.request.path_params[f"{name}_id"]
         if not is_id(value):
-            raise ValidationFailed.at(
-                f"{name}Id", "an id has 1 to 200 characters from A-Z a-z 0-9 _ - . : ~ and is not . or .."
-            )
+            raise ValidationFailed.at(f"{name}Id", ID_RULE)
         return value
 
 

@@ -117,7 +117,7 @@ async def _invalid_parameters(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return problem(NoSuchRoute("There is no such route."))
+        return problem(NoSuchRoute("There is no such route; /docs shows those that there are."))
     if error.status_code == 405:
         return problem(MethodNotAllowed(), headers=error.headers)
     return problem(ValidationFailed(str(error.detail)), headers=error.headers)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fake_thread import AT, FakeThread, run_record, user_message
-from fake_transport import StreamTransport
+from fake_transport import PolledTransport, StreamTransport
 from pydantic import BaseModel
 
 from pai.client import (
@@ -17,6 +17,7 @@ from pai.client import (
     SendQueueOptions,
     UploadedFile,
     UserMessageInput,
+    create_agent_client,
     is_optimistic_input_message,
 )
 from pai.client.inputs import SendQueue, queue_options
@@ -445,3 +446,16 @@ async def test_tool_data_may_be_any_json_null_too(client: AgentClient, transport
             "name": "progress",
             "value": value,
         }
+
+
+@pytest.mark.parametrize("thread_id", ["", "a/b", "../x", "a b", ".."])
+async def test_what_cannot_be_an_id_names_no_thread(polled: PolledTransport, thread_id: str) -> None:
+    with pytest.raises(ValidationFailed) as raised:
+        create_agent_client(polled).thread(thread_id)
+    assert [error.path for error in raised.value.errors] == ["threadId"]
+
+
+async def test_a_send_needs_something_to_say(polled: PolledTransport) -> None:
+    with pytest.raises(ValidationFailed, match="give a message, a text or attachments"):
+        await create_agent_client(polled).thread("t").send()
+    assert polled.calls == []

@@ -12,7 +12,8 @@ from pai.client.request_context import UNSET, ClientTools, RequestContextSource,
 from pai.client.thread import Thread
 from pai.client.transport import AgentClientTransport
 from pai.contract.agent import Agent
-from pai.protocol.ids import new_id
+from pai.protocol.errors import ValidationFailed
+from pai.protocol.ids import ID_RULE, is_id, new_id
 
 
 class AgentClient:
@@ -45,10 +46,14 @@ class AgentClient:
     ) -> Thread:
         """A handle, without I/O: it does not claim that the thread exists. `threads.find` asks.
 
+        Raises ValidationFailed for what cannot be an id.
+
         `client_data` and `client_tools` go along with later sends, regenerations, actions and tool data;
         `request_context` is asked for each of them, and wins; an explicit option of a request wins over both. `on_data`
         gets application data parts.
         """
+        if not is_id(thread_id):
+            raise ValidationFailed.at("threadId", ID_RULE)
         options = ThreadHandleOptions(
             client_data=client_data, client_tools=client_tools, request_context=request_context, on_data=on_data
         )

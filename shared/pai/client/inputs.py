@@ -92,6 +92,8 @@ def user_message(
         return _shorthand(given, metadata)
     else:
         said = given if given is not None else text
+        if said is None and not attachments:
+            raise ValidationFailed.at("message", "give a message, a text or attachments")
         parts = [{"type": "text", "text": said}] if said or not attachments else []
         parts += [_attachment(attachment) for attachment in attachments]
     return request(UserMessageInput, parts=_plain(parts), metadata=_metadata(metadata))

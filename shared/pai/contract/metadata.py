@@ -7,7 +7,7 @@ from typing import Any
 from pai.contract.names import check_name
 from pai.contract.schema import Schema, TypeSchema, require_object
 from pai.protocol.errors import DeclarationError, ValidationFailed
-from pai.protocol.ids import is_id
+from pai.protocol.ids import ID_RULE, is_id
 
 RESERVED_KEY = "pai"
 """The key of PAI's own facts in a message's metadata."""
@@ -78,9 +78,7 @@ def _checked(value: Any, *, at: str) -> dict[str, Any]:
 def check_name_of_agent(name: object) -> None:
     """Raises DeclarationError: the name of an agent is an id, and a path that is not taken."""
     if not isinstance(name, str) or not is_id(name):
-        raise DeclarationError(
-            f"Agent {name!r}: the name must be an id: 1 to 200 characters from A-Z a-z 0-9 _ - . : ~, not . or .."
-        )
+        raise DeclarationError(f"Agent {name!r}: the name must be an id; {ID_RULE}.")
     if name in _RESERVED_AGENT_NAMES:
         raise DeclarationError(f"Agent {name!r}: the name is taken by a path of the API; choose another.")
 

@@ -17,7 +17,7 @@ from pai.engine.relatives import ParentCall, begin_child, name_parent
 from pai.engine.runtime import Caller, Reply, Runtime
 from pai.engine.transaction import ThreadTransaction
 from pai.protocol.errors import NotFound, QueueFull, ThreadBusy, ValidationFailed
-from pai.protocol.ids import is_id, new_id
+from pai.protocol.ids import ID_RULE, is_id, new_id
 from pai.protocol.requests import MutationResult, SendRequest
 from pai.protocol.state import RunStatus, ThreadStatus
 from pai.protocol.times import iso
@@ -54,7 +54,7 @@ async def send(
     ThreadBusy (on a busy thread without `queue`), QueueFull, IdempotencyConflict.
     """
     if not is_id(thread_id):
-        raise ValidationFailed.at("threadId", "an id has 1 to 200 characters from A-Z a-z 0-9 _ - . : ~")
+        raise ValidationFailed.at("threadId", ID_RULE)
     # The message id names the request, so it counts for the hash of the key only.
     content = request.message.wire()
     content_hash = receipts.request_hash("send", content)

@@ -14,7 +14,7 @@ from pai.protocol.errors import (
     ValidationFailed,
 )
 from pai.protocol.files import FileUploadInput, UploadedFile, checked_filename, checked_media_type, essence_of
-from pai.protocol.ids import is_id, new_id
+from pai.protocol.ids import ID_RULE, is_id, new_id
 from pai.protocol.json import dumps
 from pai.protocol.text import clean
 from pai.protocol.times import now_ms as now
@@ -112,7 +112,7 @@ def _described(runtime: Runtime, caller: Caller, upload: FileUploadInput, declar
     if accepted and not any(fnmatchcase(essence_of(media_type), pattern.lower()) for pattern in accepted):
         raise ValidationFailed.at("mediaType", f"only {', '.join(accepted)}")
     if upload.thread_id is not None and not is_id(upload.thread_id):
-        raise ValidationFailed.at("threadId", "an id has 1 to 200 characters from A-Z a-z 0-9 _ - . : ~")
+        raise ValidationFailed.at("threadId", ID_RULE)
     if declared is not None and declared < 0:
         raise ValidationFailed.at("byteSize", "must not be negative")
     metadata = None if upload.metadata is None else clean(upload.metadata)

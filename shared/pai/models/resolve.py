@@ -88,6 +88,6 @@ def _wrapped(model: Any, options: ModelOptions) -> Model:
 def _missing(provider: str, error: ImportError) -> ModelError:
     return ModelError(
         f'The library for the model provider "{provider}" is not installed ({error.name or error}). '
-        "Install pai-backend with its workers extra, and the google extra for Google's models.",
+        "Install pai-backend[all], and for a provider that is not among those of PAI, its extra of pydantic-ai-slim.",
         code=ModelErrorCode.provider_error,
     )

@@ -131,7 +131,7 @@ class ThreadBusy(PaiError):
     def __init__(
         self, thread_status: str, *, active_run_id: str | None = None, pending_actions: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        super().__init__(f"The thread is {thread_status}. Send with `queue` to wait for its turn.")
+        super().__init__(f"The thread is {thread_status}. Wait for it, stop it, or send with `queue`.")
         self.thread_status = thread_status
         self.active_run_id = active_run_id
         self.pending_actions = [dict(ref) for ref in pending_actions]

@@ -9,8 +9,11 @@ ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9_\-.:~]{1,200}$"
 _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_\-.:~]{1,200}\Z")
 
 
+ID_RULE = "an id has 1 to 200 characters from A-Z a-z 0-9 _ - . : ~ and is not . or .."
+
+
 def is_id(text: str) -> bool:
-    """1 to 200 characters from `A-Z a-z 0-9 _ - . : ~`, not `.` or `..`."""
+    """Whether `ID_RULE` holds."""
     return _ID.match(text) is not None
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from pai.protocol.ids import ID_PATTERN, is_id
+from pai.protocol.ids import ID_PATTERN, ID_RULE, is_id
 from pai.protocol.state import QueuedItem, QueueMode, RunState
 from pai.protocol.text import clean_text
 from pai.protocol.wire import WireModel
@@ -12,7 +12,7 @@ from pai.protocol.wire import WireModel
 
 def _checked_id(value: str) -> str:
     if not is_id(value):
-        raise ValueError("an id has 1 to 200 characters from A-Z a-z 0-9 _ - . : ~ and is not . or ..")
+        raise ValueError(ID_RULE)
     return value
 
 
