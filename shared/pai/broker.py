@@ -48,7 +48,6 @@ def create_celery(settings: Settings, *, queues: Iterable[str]) -> Celery:
         # On Redis acknowledging means two more round trips for each message, to record what SQL knows.
         # `worker_disable_prefetch` limits how many a worker takes; RabbitMQ needs acknowledgements for that.
         task_queues=[Queue(name, no_ack=redis) for name in queues],  # type: ignore[no-untyped-call]
-        worker_pool="threads",
         worker_concurrency=settings.worker_concurrency,
         broker_transport_options=_redis_options() if redis else {"confirm_publish": True},
     )

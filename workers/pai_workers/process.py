@@ -1,4 +1,4 @@
-"""The worker process: Celery takes messages in its threads, one event loop runs the steps, one thread renews leases."""
+"""The worker process: Celery in the main thread, the event loop that runs the steps in another, leases in a third."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -56,14 +56,14 @@ class Process:
         if self._failure is not None:
             raise self._failure
 
-    def run_step(self, step_id: str) -> None:
-        """For Celery's threads: executes a step and what follows, and returns when that is over."""
+    def begin(self, step_id: str) -> "Future[None] | None":
+        """For Celery's thread: executes a step and what follows; done when that is over. None when it is too late."""
         runner, loop = self.runner, self.loop
         if runner is None or loop is None or runner.draining:
-            return
-        future = asyncio.run_coroutine_threadsafe(runner.run(step_id), loop)
-        with contextlib.suppress(CancelledError):
-            future.result()
+            return None
+        step = asyncio.run_coroutine_threadsafe(runner.run(step_id), loop)
+        step.add_done_callback(_told)
+        return step
 
     def begin_drain(self) -> None:
         """Told to stop: nothing more is claimed, and what runs gets a while. Does not block."""
@@ -152,6 +152,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _told(step: "Future[None]") -> None:
+    if not step.cancelled() and (error := step.exception()) is not None:
+        logger.error("A step failed in the worker, its lease runs out.", exc_info=error)
+
+
 async def _cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -166,7 +171,6 @@ def run_worker(settings: Settings, registry: Registry, *, on_ready: Callable[[],
     queues = frozenset(settings.queues) or named
     app = create_celery(settings, queues=named | queues)
     process = Process(settings, registry, queues=queues)
-    _connect(app, process, on_ready=on_ready)
     process.start()
     worker = app.Worker(
         pool_cls=Slots,
@@ -178,6 +182,7 @@ def run_worker(settings: Settings, registry: Registry, *, on_ready: Callable[[],
         optimization="fair",
         quiet=True,
     )
+    _connect(app, process, worker.pool, on_ready=on_ready)
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
     keep_what_started()
@@ -193,12 +198,14 @@ def run_worker(settings: Settings, registry: Registry, *, on_ready: Callable[[],
         raise SystemExit(worker.exitcode)
 
 
-def _connect(app: Celery, process: Process, *, on_ready: Callable[[], None] | None) -> None:
+def _connect(app: Celery, process: Process, slots: Slots, *, on_ready: Callable[[], None] | None) -> None:
     request = Received if all(queue.no_ack for queue in app.conf.task_queues) else Request
 
     @app.task(name=STEP_TASK, Request=request)  # type: ignore[untyped-decorator]
     def run_step(step_id: str) -> None:
-        process.run_step(step_id)
+        step = process.begin(step_id)
+        if step is not None:
+            slots.hold(step)
 
     def shutting_down(**_: Any) -> None:
         process.begin_drain()

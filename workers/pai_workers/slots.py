@@ -1,19 +1,68 @@
-"""A worker's slots: Celery's threads, each of which holds a step until it ends or waits."""
+"""A worker's slots: each holds a step until it ends or waits. A slot is a place, not a thread: all run in one loop."""
 
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
-from celery.concurrency.thread import ApplyResult, TaskPool  # type: ignore[import-untyped]
+from celery.concurrency.base import BasePool, apply_target  # type: ignore[import-untyped]
 from celery.worker.request import Request  # type: ignore[import-untyped]
 from kombu.asynchronous import get_event_loop
 
 
-class Slots(TaskPool):  # type: ignore[misc]
-    """Celery's loop asks for no message while every slot is taken, and sleeps: whoever frees one wakes it."""
+class Slots(BasePool):  # type: ignore[misc]
+    """Celery's pool, all of it in Celery's own thread. A task begins its step and hands over what ends with it: `hold`.
 
-    def on_apply(self, *args: Any, **kwargs: Any) -> ApplyResult:
-        result = super().on_apply(*args, **kwargs)
-        result.f.add_done_callback(_wake)
-        return result
+    A message that comes while every slot is taken waits unaccepted: the broker gives it to another worker when this one
+    dies.
+    """
+
+    body_can_be_buffer = True
+    signal_safe = False
+
+    def __init__(self, limit: int, **options: Any) -> None:
+        super().__init__(limit, **options)
+        self._limit = limit
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._held: Future[Any] | None = None
+        self._taken = 0
+
+    def hold(self, step: "Future[Any]") -> None:
+        """For the task that begins right now: its slot is taken until the step is done."""
+        self._held = step
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        callback: Callable[[Any], Any],
+        accept_callback: Callable[..., Any] | None = None,
+        **_: Any,
+    ) -> None:
+        begun = partial(self._begun, callback)
+        self._waiting.append(partial(apply_target, target, args, kwargs, begun, accept_callback))
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._waiting and self._taken < self._limit:
+            self._held = None
+            self._waiting.popleft()()
+
+    def _begun(self, callback: Callable[[Any], Any], result: Any) -> None:
+        """The task has returned; Celery is told what it returned when its step has ended."""
+        if self._held is None:
+            callback(result)
+            return
+        self._taken += 1
+        self._held.add_done_callback(lambda _: _in_celerys_thread(self._freed, callback, result))
+
+    def _freed(self, callback: Callable[[Any], Any], result: Any) -> None:
+        self._taken -= 1
+        callback(result)
+        self._begin()
 
 
 class Received(Request):  # type: ignore[misc]
@@ -23,11 +72,8 @@ class Received(Request):  # type: ignore[misc]
         self.acknowledged = True
 
 
-def _wake(_: Any) -> None:
+def _in_celerys_thread(work: Callable[..., None], *arguments: Any) -> None:
+    """Also wakes Celery's loop, which asks for no message and sleeps while every slot is taken."""
     hub = get_event_loop()
-    if hub is not None:
-        hub.call_soon(_nothing)  # type: ignore[no-untyped-call]
-
-
-def _nothing() -> None:
-    """What the loop is woken for is what it does before it sleeps again."""
+    if hub is not None:  # it has ended
+        hub.call_soon(work, *arguments)  # type: ignore[no-untyped-call]
