@@ -111,7 +111,12 @@ def _open(runner: "Runner", claim: Claim) -> _Attempt:
         return await patiently(lambda: reopen_stream(runner.runtime, step, fold, channel))
 
     channel = runner.publisher.channel(
-        step.version, epoch=claim.thread.log_epoch, number=step.number, attempt=step.attempt, on_lost=on_lost
+        step.version,
+        epoch=claim.thread.log_epoch,
+        number=step.number,
+        attempt=step.attempt,
+        on_lost=on_lost,
+        after=claim.published,
     )
     target = chunk_field(step.run_id, message.message_id)
     return _Attempt(claim, runner.runtime.registry.get(step.agent), fold, channel, target)
@@ -129,7 +134,7 @@ async def _call(runner: "Runner", attempt: _Attempt) -> ModelResult:
         async for chunk in provider:
             if attempt.first_chunk_ms is None:
                 attempt.first_chunk_ms = attempt.elapsed_ms()
-                await _begin(attempt)
+                _begin(attempt)
             attempt.emit(chunk)
             await attempt.channel.room()
             if attempt.unstored >= settings.fold_chunks or (
@@ -137,15 +142,13 @@ async def _call(runner: "Runner", attempt: _Attempt) -> ModelResult:
             ):
                 await _store(runner, attempt)
         if attempt.first_chunk_ms is None:
-            await _begin(attempt)
+            _begin(attempt)
         return provider.result
 
 
-async def _begin(attempt: _Attempt) -> None:
+def _begin(attempt: _Attempt) -> None:
     """The first chunks of the message; a later attempt finds them there already."""
     message = attempt.claim.own_message
-    if attempt.claim.published is not None:
-        await asyncio.wait([attempt.claim.published])
     if not attempt.fold.message["parts"]:
         attempt.emit({"type": "start", "messageId": message.message_id, "messageMetadata": message.meta})
         attempt.emit({"type": "start-step"})

@@ -40,7 +40,7 @@ class LiveChannel:
     """Made by `Publisher.channel`. Not for use from several threads.
 
     `epoch` is the one it publishes under, `sequence` the last sequence it was given (0 before any), `written` how many
-    entries it took so far.
+    entries it took so far. Nothing is sent before `after` is done.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class LiveChannel:
         attempt: int,
         on_lost: OnLost,
         wake: Callable[["LiveChannel"], None],
+        after: asyncio.Future[None] | None = None,
     ) -> None:
         self.version = version
         self.epoch = epoch
@@ -71,6 +72,9 @@ class LiveChannel:
         self._recovering = False
         self._failure: Exception | None = None
         self._changed: list[asyncio.Future[None]] = []
+        self._after = after
+        if after is not None:
+            after.add_done_callback(lambda _: wake(self))
 
     def write(self, field: bytes, body: bytes) -> None:
         """Takes one entry; it leaves with the next batch. Raises Fenced, or ValueError for what is no JSON."""
@@ -128,7 +132,7 @@ class LiveChannel:
 
     def take(self) -> LiveBatch | None:
         """For the publisher: the batch that is to be sent now, if any."""
-        if self._failure is not None or self._recovering:
+        if self._failure is not None or self._recovering or (self._after is not None and not self._after.done()):
             return None
         if self._under_way is None and (self._waiting or self._reopening):
             entries: list[Field] = []

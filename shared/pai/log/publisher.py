@@ -56,14 +56,25 @@ class Publisher:
         await end(self._sender, *self._recoveries)
         self._sender = None
 
-    def channel(self, version: str, *, epoch: int, number: int, attempt: int, on_lost: OnLost) -> LiveChannel:
-        """A channel for one attempt of a model step.
+    def channel(
+        self,
+        version: str,
+        *,
+        epoch: int,
+        number: int,
+        attempt: int,
+        on_lost: OnLost,
+        after: asyncio.Future[None] | None = None,
+    ) -> LiveChannel:
+        """A channel for one attempt of a model step, which sends nothing before `after` is done.
 
         `on_lost(channel)` is awaited when the log is missing or of another epoch. It stores the folding and makes sure
         that the thread's epoch in SQL is higher than `channel.epoch`, in one transaction under the step's fence; it
         raises Fenced when the step is not this attempt's any more.
         """
-        return LiveChannel(version, epoch=epoch, number=number, attempt=attempt, on_lost=on_lost, wake=self._wake)
+        return LiveChannel(
+            version, epoch=epoch, number=number, attempt=attempt, on_lost=on_lost, wake=self._wake, after=after
+        )
 
     def _wake(self, channel: LiveChannel) -> None:
         self._dirty[channel] = None

@@ -130,6 +130,7 @@ class Step:
     number: int = 1
     attempt: int = 1
     written: list[str] = field(default_factory=list)
+    after: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
         self.channel = self.publisher.channel(
@@ -138,6 +139,7 @@ class Step:
             number=self.number,
             attempt=self.attempt,
             on_lost=lambda channel: self.thread.reopen(channel, self.written),
+            after=self.after,
         )
 
     def write(self, *some: object) -> None:

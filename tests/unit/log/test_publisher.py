@@ -167,6 +167,25 @@ async def test_one_channel_that_recovers_or_fails_does_not_hold_up_the_others(
         await waiting
 
 
+async def test_nothing_is_sent_before_what_it_comes_after(
+    thread: Thread, publisher: Publisher, log: RecordingLog
+) -> None:
+    """A step may stream while the transaction that made it is still being published."""
+    made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    later, other = Step(thread, publisher, after=made), Step(thread, publisher, number=2)
+    later.write("b")
+    other.write("a")
+    await other.channel.flush()
+    waiting = asyncio.create_task(later.channel.flush())
+    later.write("c")
+    other.write("a2")
+    await other.channel.flush()
+    assert [[batch.number for batch in batches] for batches in log.sent] == [[2], [2]]
+    made.set_result(None)
+    await waiting
+    assert await logged(thread) == bodies("a", "a2", "b", "c")
+
+
 async def test_what_is_no_json_is_refused_at_once(thread: Thread, publisher: Publisher) -> None:
     step = Step(thread, publisher)
     with pytest.raises(ValueError, match="not the JSON"):
