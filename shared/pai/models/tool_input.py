@@ -51,10 +51,10 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _integer(text: str) -> int | float:
-    """Integers of more than 64 bits become doubles, as every number is in JavaScript."""
-    if len(text) < 19 or -(2**63) <= (value := int(text)) < 2**64:
-        return int(text)
-    return float(value)
+    """Integers of more than 64 bits become doubles, as every number is in JavaScript; infinity is no value of JSON."""
+    if len(text) <= 20 and -(2**63) <= (value := int(text)) < 2**64:
+        return value
+    return float(text)
 
 
 def _refuse_prototypes(value: Any) -> None:

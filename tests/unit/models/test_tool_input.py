@@ -18,6 +18,9 @@ def test_nothing_is_an_empty_object() -> None:
         ('{"n": 9007199254740993}', {"n": 9007199254740993}),
         ('{"n": 18446744073709551616}', {"n": 18446744073709551616.0}),
         ('{"n": -0}', {"n": 0}),
+        ('{"n": 18446744073709551615}', {"n": 2**64 - 1}),
+        ('{"n": -9223372036854775808}', {"n": -(2**63)}),
+        ('{"n": -9223372036854775809}', {"n": -9223372036854775808.0}),
         ('{"t": "\\ud83d\\ude00"}', {"t": "😀"}),
         (' {"a": []} ', {"a": []}),
     ],
@@ -46,5 +49,9 @@ def test_everything_else_is_an_error_that_keeps_the_text(text: str) -> None:
     assert read.value == text
 
 
-def test_a_very_long_number_is_no_work() -> None:
-    assert parse_tool_input('{"a": ' + "9" * 100_000 + "}").error
+@pytest.mark.parametrize("digits", [310, 4300, 4301, 100_000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_that_no_double_can_hold_is_an_error_that_keeps_the_text(digits: int, sign: str) -> None:
+    text = '{"a": ' + sign + "9" * digits + "}"
+    read = parse_tool_input(text)
+    assert (read.error, read.value) == ("The input is not valid JSON: NaN and infinity are not JSON.", text)
