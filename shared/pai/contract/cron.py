@@ -16,7 +16,7 @@ _SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_ITEM = re.compile(r"(\*|[a-z]{3}|\d{1,2})(?:-([a-z]{3}|\d{1,2}))?(?:/(\d{1,2}))?\Z")
+_ITEM = re.compile(r"(\*|[a-z]{3}|\d{1,2})(?:-([a-z]{3}|\d{1,2}))?(?:/(\d{1,2}))?\Z", re.ASCII)
 _HORIZON_DAYS = 366 * 8 + 2  # the longest wait there is: 29 February over a year such as 2100
 
 

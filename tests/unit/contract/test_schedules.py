@@ -44,7 +44,8 @@ def test_a_cron_expression_comes_next_at(expression: str, after: str, expected: 
 @pytest.mark.parametrize(
     "expression",
     ["", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *",
-     "5-1 * * * *", "a * * * *", "1,,2 * * * *", "*-5 * * * *", "-1 * * * *", "0 0 30 2 *", "@reboot", "1.5 * * * *"],
+     "5-1 * * * *", "a * * * *", "1,,2 * * * *", "*-5 * * * *", "-1 * * * *", "0 0 30 2 *", "@reboot", "1.5 * * * *",
+     "٣ * * * *", "*/٣ * * * *", "1-٣ * * * *"],
 )  # fmt: skip
 def test_other_expressions_are_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
