@@ -169,3 +169,12 @@ async def test_a_call_that_was_stopped_while_its_input_streamed_is_valid_too(eng
     [answer] = judged(node, messages)
     assert "error" not in answer, answer["error"]
     await accepted_by_all(messages)
+
+
+@pytest.mark.parametrize("name", ["", "n" * 100_000, "a\n\x07b", "functions.add x", "7days"])
+async def test_a_call_of_a_tool_that_a_model_made_up_is_valid_for_every_provider(engine: Engine, name: str) -> None:
+    engine.turns.append(tool_call("functions.add:0", name, {"x": 1}))
+    await engine.run()
+    messages = (await engine.state())["messages"]
+    assert calls_of(messages[1])["functions.add:0"]["state"] == "output-error"
+    await accepted_by_all(messages)

@@ -1,7 +1,8 @@
 """Providers that refuse every history that the real ones refuse: the bodies that reach them are checked by their rules.
 
 The rules are those of the public references: each call has exactly one result directly after it, no result without a
-call, roles take turns, nothing is empty, inputs are objects, ids are unique, thinking keeps its signature.
+call, roles take turns, nothing is empty, inputs are objects, ids are unique, ids and names have the characters and the
+length that are allowed, thinking keeps its signature.
 """
 
 import itertools
@@ -21,7 +22,9 @@ MODELS = {
     "anthropic": "claude-haiku-5-5",
     "google": "gemini-3.8-flash",
 }
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_GOOGLE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}\Z")
 
 
 class Refused(AssertionError):
@@ -95,6 +98,14 @@ def _unique(ids: Sequence[str], what: str) -> None:
     _refuse_if(len(set(ids)) != len(ids), f"{what} are not unique: {ids}")
 
 
+def _named(name: str, rule: re.Pattern[str] = _NAME) -> None:
+    _refuse_if(not rule.match(name), f"the name {name[:100]!r}")
+
+
+def _identified(id: str) -> None:
+    _refuse_if(not _ID.match(id), f"the id {id[:100]!r}")
+
+
 def _anthropic(body: Mapping[str, Any]) -> None:
     messages = body["messages"]
     _turns([message["role"] for message in messages], user="user", model="assistant")
@@ -115,7 +126,8 @@ def _anthropic(body: Mapping[str, Any]) -> None:
         for block in blocks:
             if block["type"] == "tool_use":
                 _refuse_if(not isinstance(block["input"], dict), "the input of a tool_use is no object")
-                _refuse_if(not _ID.match(block["id"]), f"the id {block['id']!r}")
+                _identified(block["id"])
+                _named(block["name"])
                 called.append(block["id"])
         all_ids += called
     _refuse_if(called, f"tool_use {called} has no result")
@@ -135,6 +147,8 @@ def _chat(body: Mapping[str, Any]) -> None:
         _refuse_if(not message.get("content") and not calls, f"an empty message of {message['role']}")
         for call in calls:
             _object(call["function"]["arguments"], call["function"]["name"])
+            _identified(call["id"])
+            _named(call["function"]["name"])
             open_calls.append(call["id"])
         ids += open_calls
     _refuse_if(open_calls, f"tool_calls {open_calls} are not followed by tool messages")
@@ -152,6 +166,8 @@ def _responses(body: Mapping[str, Any]) -> None:
         match item.get("type"):
             case "function_call":
                 _object(item["arguments"], item["name"])
+                _identified(item["call_id"])
+                _named(item["name"])
                 pending.add(item["call_id"])
             case "function_call_output":
                 _refuse_if(item["call_id"] not in pending, "an output before its call")
@@ -178,6 +194,8 @@ def _google(body: Mapping[str, Any]) -> None:
         _refuse_if(not content["parts"], "no parts")
         for part in content["parts"]:
             _refuse_if(part.get("text") == "", "an empty text")
+            if "functionCall" in part:
+                _named(part["functionCall"]["name"], _GOOGLE_NAME)
         answered = [part["functionResponse"]["name"] for part in content["parts"] if "functionResponse" in part]
         _refuse_if(answered != called, f"function calls {called} are answered by {answered}")
         called = [part["functionCall"]["name"] for part in content["parts"] if "functionCall" in part]

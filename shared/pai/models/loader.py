@@ -19,10 +19,10 @@ from pydantic_ai.messages import (
 )
 
 from pai.models.attachments import Attachments
+from pai.models.call_names import CallIds, call_name
 from pai.models.model import LoadFile
 from pai.models.response_facts import PART_TYPE, Called, made_by, response_fields
 from pai.models.response_parts import ResponseParts
-from pai.models.tool_parts import tool_name
 
 _log = logging.getLogger("pai.models")
 
@@ -34,7 +34,7 @@ async def load_messages(
     messages: Sequence[Mapping[str, Any]], *, called: Called, load_file: LoadFile | None = None
 ) -> list[ModelMessage]:
     """The history for the model that is about to be called. `load_file` reads attachments and generated files."""
-    attachments = Attachments(called=called, load_file=load_file)
+    attachments, ids = Attachments(called=called, load_file=load_file), CallIds()
     history: list[ModelMessage] = []
     for message in messages:
         parts = [part for part in _listed(message.get("parts")) if isinstance(part, Mapping)]
@@ -47,7 +47,7 @@ async def load_messages(
                 _request(history, [UserPromptPart(content)] if content else [])
             case "assistant":
                 for block in _blocks(parts):
-                    await _assistant(history, block, parts, called=called, attachments=attachments)
+                    await _assistant(history, block, parts, called=called, attachments=attachments, ids=ids)
     return history
 
 
@@ -69,6 +69,7 @@ async def _assistant(
     *,
     called: Called,
     attachments: Attachments,
+    ids: CallIds,
 ) -> None:
     facts = next((part.get("data") for part in [*block, *parts] if part.get("type") == PART_TYPE), None)
     same = facts if isinstance(facts, Mapping) and made_by(facts, called) else None
@@ -83,18 +84,18 @@ async def _assistant(
             seen.add(call_id)
             if part.get("providerExecuted") is True:
                 built.add_provider_call(part)
-            elif (result := _result(part)) is not None:
-                built.add_call(part)
-                results.append(result)
+            elif part.get("state") != "input-streaming":  # its input never became one
+                name, known = call_name(part), ids.chosen(call_id, same=same is not None)
+                built.add_call(part, name, known)
+                results.append(_result(part, name, known))
     if built.parts:
         fields = {} if same is None else response_fields(same, called)
         history.append(ModelResponse(parts=built.parts, **fields))
     _request(history, results)
 
 
-def _result(part: Mapping[str, Any]) -> ToolReturnPart | None:
-    """The one result of a call; None for a call whose input never began to be one."""
-    name, call_id = tool_name(part), part["toolCallId"]
+def _result(part: Mapping[str, Any], name: str, call_id: str) -> ToolReturnPart:
+    """The one result of a call."""
     match part.get("state"):
         case "output-available":
             return ToolReturnPart(name, part.get("output"), call_id)
@@ -104,10 +105,9 @@ def _result(part: Mapping[str, Any]) -> ToolReturnPart | None:
             return ToolReturnPart(name, _reason(part), call_id, outcome="denied")
         case "approval-responded" if _approval(part).get("approved") is False:
             return ToolReturnPart(name, _reason(part), call_id, outcome="denied")
-        case "input-streaming":
-            return None
         case state:
-            _log.error("The tool call %s reached a model call in state %s, without a result.", call_id, state)
+            known_as = part["toolCallId"]
+            _log.error("The tool call %s reached a model call in state %s, without a result.", known_as, state)
             return ToolReturnPart(name, NO_RESULT, call_id, outcome="failed")
 
 

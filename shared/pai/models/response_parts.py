@@ -48,11 +48,9 @@ class ResponseParts:
                     CompactionPart(content if isinstance(content, str) else None, id=metadata.id, **_known(metadata))
                 )
 
-    def add_call(self, part: Mapping[str, Any]) -> None:
+    def add_call(self, part: Mapping[str, Any], name: str, call_id: str) -> None:
         metadata = self._metadata(part, "callProviderMetadata", "resultProviderMetadata")
-        self.parts.append(
-            ToolCallPart(tool_name(part), _arguments(part), part["toolCallId"], id=metadata.id, **_known(metadata))
-        )
+        self.parts.append(ToolCallPart(name, _arguments(part), call_id, id=metadata.id, **_known(metadata)))
 
     def add_provider_call(self, part: Mapping[str, Any]) -> None:
         """A call that the provider ran itself, with its result right behind it when it is there."""

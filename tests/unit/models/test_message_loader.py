@@ -1,6 +1,7 @@
 """Stored messages become a history that a provider accepts, whatever was stored."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,48 @@ async def test_a_stopped_call_goes_back_with_what_there_was_of_its_input() -> No
 async def test_dynamic_tools_keep_their_name() -> None:
     part = {**call("output-available", output=1), "type": "dynamic-tool", "toolName": "mcp-x"}
     assert result(await loaded(said("assistant", part))).tool_name == "mcp-x"
+
+
+@pytest.mark.parametrize(
+    ("made_up", "sent"),
+    [
+        ("", "_"),
+        ("n" * 100_000, "n" * 64),
+        ("a\n\x07b", "a__b"),
+        ("functions.add x", "functions_add_x"),
+        ("wetter_für", "wetter_f_r"),
+        ("7days", "_7days"),
+        ("-" * 64, "_" + "-" * 63),
+        ("ok\n", "ok_"),
+        ("x" * 64, "x" * 64),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+async def test_a_tool_name_that_a_model_made_up_goes_back_as_one_that_providers_take(
+    made_up: str, sent: str, dynamic: bool
+) -> None:
+    named = {"type": "dynamic-tool", "toolName": made_up} if dynamic else {"type": f"tool-{made_up}"}
+    history = await loaded(said("assistant", {**call("output-error", errorText="no such tool"), **named}))
+    assert [part.tool_name for part in parts(history)] == [sent, sent]
+
+
+@pytest.mark.parametrize("made_up", ["functions.add:0", "c" * 180, "ä", "a b"])
+async def test_a_call_id_of_another_provider_goes_back_as_one_that_every_provider_takes(made_up: str) -> None:
+    foreign = said("assistant", call("output-available", id=made_up, output=1))
+    made, answer = parts(await loaded(foreign))
+    assert made.tool_call_id == answer.tool_call_id
+    assert re.fullmatch("[A-Za-z0-9_-]{1,37}", made.tool_call_id)
+    assert parts(await loaded(foreign))[0].tool_call_id == made.tool_call_id, "what was cached stays so"
+    own = said("assistant", FACTS, call("output-available", id=made_up, output=1))
+    assert {part.tool_call_id for part in parts(await loaded(own))} == {made_up}
+
+
+async def test_calls_of_two_turns_that_have_one_id_go_back_with_two() -> None:
+    turns = [said("user", text("go on")), said("assistant", call("output-available", id="call_0", output=1))]
+    history = await loaded(*turns, *turns)
+    calls = [part.tool_call_id for part in parts(history) if isinstance(part, ToolCallPart)]
+    results = [part.tool_call_id for part in parts(history) if isinstance(part, ToolReturnPart)]
+    assert calls == results == ["call_0", "call_0-2"]
 
 
 async def test_steps_are_responses_of_their_own() -> None:
