@@ -190,6 +190,65 @@ async def test_a_client_tool_that_came_with_the_request_waits_for_its_output(eng
     assert (part["type"], part["output"]) == ("dynamic-tool", {"x": 2})
 
 
+def redeclared(engine: Engine, *names: str) -> None:
+    """A newer registry does not declare these tools."""
+    for name in names:
+        engine.agent()._tools.pop(name)
+
+
+async def test_a_call_of_a_tool_that_is_not_declared_any_more_can_be_dismissed_and_not_answered(engine: Engine) -> None:
+    names = ("pick", "ticket", "publish")
+    engine.turns.append([one for name in names for one in tool_call(name, name, {"title": "a"})])
+    await engine.send()
+    refs = await engine.actions(count=3)
+    redeclared(engine, *names)
+    before = await engine.settled()
+    for ref in refs:
+        with pytest.raises(ValidationFailed) as refused:
+            await engine.submit(ref, YES)
+        assert refused.value.errors[0].path == "ref.toolName"
+    assert await engine.state() == before
+    pick, ticket, publish = refs
+    await engine.respond(pick, {"type": "cancel", "reason": "gone"})
+    assert await engine.actions(count=2) == [ticket, publish], "an answer takes no other from the list"
+    await engine.respond(ticket, {"type": "fail", "error": {"message": "gone"}})
+    await engine.respond(publish, {"type": "cancel", "reason": "gone"})
+    state = await engine.idle()
+    assert {part["errorText"] for part in calls_of(state["messages"][1]).values()} == {"gone"}
+    assert text_of(state["messages"][2]) == "ok"
+    for ref, ended in ((pick, "output-error"), (ticket, "output-error"), (publish, "cancelled")):
+        with pytest.raises(ActionNotPending) as error:
+            await engine.respond(ref, {"type": "cancel"})
+        assert error.value.state == ended
+
+
+async def test_a_call_that_waits_outside_still_does_when_its_tool_has_become_one_of_the_server(engine: Engine) -> None:
+    ref = await waits(engine, "ticket", {})
+    redeclared(engine, "ticket")
+
+    @engine.agent().tool
+    async def ticket() -> int:
+        """Open a ticket here."""
+        raise AssertionError("nobody executes the call")
+
+    with pytest.raises(ValidationFailed):
+        await engine.submit(ref, "no number")
+    await engine.submit(ref, 5)
+    state = await engine.idle()
+    assert calls_of(state["messages"][1])["c1"]["output"] == 5
+
+
+@pytest.mark.parametrize("tool", ["pick", "ticket"])
+async def test_a_steer_supersedes_a_call_of_a_tool_that_is_not_declared_any_more(engine: Engine, tool: str) -> None:
+    ref = await waits(engine, tool)
+    redeclared(engine, tool)
+    await engine.send("instead", queue={"mode": "steer"})
+    state = await engine.idle()
+    assert [run["status"] for run in state["runs"]] == ["completed", "completed"]
+    with pytest.raises(ActionNotPending):
+        await engine.respond(ref, {"type": "cancel"})
+
+
 async def test_two_suspensions_of_one_call_are_answered_one_after_the_other(engine: Engine) -> None:
     first = await waits(engine, "publish_twice")
     await engine.submit(first, YES)

@@ -6,9 +6,11 @@ Everything is checked before anything changes, the first answer wins, and each i
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import select
+
 from pai.contract import Tool
 from pai.engine import receipts, records
-from pai.engine.advance import advance, pending_actions, runs_outside
+from pai.engine.advance import advance, pending_actions, steps_of_calls
 from pai.engine.closing import call_failed, own_calls
 from pai.engine.content import check_size, checked_context, stored_tool
 from pai.engine.mutation import mutate
@@ -21,7 +23,9 @@ from pai.protocol.requests import ActionRequest, CancelResponse, FailResponse, M
 from pai.protocol.state import ErrorCode
 from pai.protocol.times import iso
 from pai.protocol.tool_parts import is_settled
-from pai.store.tables import EffectState, Message, Run, Step, StepState
+from pai.store.tables import EffectState, Message, Run, Step, StepState, StepTable, table_of
+
+_STEP = table_of(StepTable)
 
 CANCELLED_TEXT = "The request was dismissed without an answer."
 
@@ -40,6 +44,7 @@ async def respond(
 ) -> Reply[MutationResult]:
     """Settles one pending action.
 
+    Dismissing or failing a call needs no declaration; a payload is checked against it, so without one there is none.
     Raises ValidationFailed (the payload; the action stays pending), NotFound, ActionNotPending, IdempotencyConflict.
     The same `response_id` gets the first answer again.
     """
@@ -81,20 +86,13 @@ async def _find(tx: ThreadTransaction, request: ActionRequest) -> _Action:
         raise NotFound("action")
     content = tx.fold(message).message
     named = ref.wire()
-    pending = pending_actions(tx.agent, tx.thread, run, content)
+    pending = await pending_actions(tx, run, content)
     part = next((part for part in own_calls(content["parts"]) if part["toolCallId"] == ref.tool_call_id), None)
     if part is None:
         raise NotFound("action")
     if named not in pending or run.run_id != tx.thread.current_run_id:
-        raise _not_pending(tx, run, content, part, named)
-    step = next(
-        (
-            step
-            for step in await tx.live_steps()
-            if step.tool_call_id == ref.tool_call_id and step.message_id == ref.message_id
-        ),
-        None,
-    )
+        raise await _not_pending(tx, run, content, part, named)
+    step = (await steps_of_calls(tx, ref.message_id)).get(ref.tool_call_id)
     if step is None or step.state != StepState.suspended:
         raise NotFound("action")
     suspension = next(
@@ -104,7 +102,7 @@ async def _find(tx: ThreadTransaction, request: ActionRequest) -> _Action:
     return _Action(run, message, part, step, suspension)
 
 
-def _not_pending(
+async def _not_pending(
     tx: ThreadTransaction, run: Run, content: dict[str, Any], part: dict[str, Any], named: dict[str, Any]
 ) -> Exception:
     """ActionNotPending for an action that was; NotFound for what never was one."""
@@ -125,9 +123,19 @@ def _not_pending(
                 superseded = entry["data"].get("reason") == ErrorCode.superseded
                 return ActionNotPending(ErrorCode.superseded.value if superseded else entry["data"]["state"])
     output = {**same, "actionId": call_id, "name": f"{name}.output"}
-    if output == named and is_settled(part) and runs_outside(tx.agent, run, name):
+    if output == named and is_settled(part) and await _ran_outside(tx, run, content["id"], call_id):
         return ActionNotPending(part["state"])
     return NotFound("action")
+
+
+async def _ran_outside(tx: ThreadTransaction, run: Run, message_id: str, call_id: str) -> bool:
+    query = select(_STEP).where(
+        _STEP.c.version == tx.version,
+        _STEP.c.run_id == run.run_id,
+        _STEP.c.message_id == message_id,
+        _STEP.c.tool_call_id == call_id,
+    )
+    return any(Step.of(row).outside for row in (await tx.connection.execute(query)).mappings())
 
 
 def _answer(tx: ThreadTransaction, action: _Action, request: ActionRequest) -> None:
@@ -171,7 +179,7 @@ def _tool(tx: ThreadTransaction, action: _Action) -> Tool:
     if (tool := tx.agent.tools.get(name)) is not None:
         return tool
     if (snapshot := action.run.seen_tools.get(name)) is None:
-        raise NotFound("action", f"The tool {name} is not declared any more.")
+        raise ValidationFailed.at("ref.toolName", "the agent does not declare this tool any more")
     return stored_tool(snapshot)
 
 

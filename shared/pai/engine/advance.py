@@ -27,7 +27,7 @@ from pai.protocol.parts import tool_name
 from pai.protocol.state import ErrorCode, RunStatus, ThreadStatus
 from pai.protocol.times import iso
 from pai.protocol.tool_parts import is_settled
-from pai.store.tables import QueueItem, Run, Step, StepKind, StepState, Thread
+from pai.store.tables import QueueItem, Run, Step, StepKind, StepState
 
 
 async def advance(tx: ThreadTransaction) -> Plan:
@@ -83,7 +83,10 @@ def declared_hooks(agent: Agent) -> frozenset[RunHook]:
 
 
 def runs_outside(agent: Agent, run: Run, name: str) -> bool:
-    """Whether a tool's output comes as an action: client tools, external tools, and tools sent with the request."""
+    """Whether a tool's output comes as an action: client tools, external tools, and tools sent with the request.
+
+    A call that has a step already goes by its step, whatever has been declared since then.
+    """
     tool = agent.tools.get(name)
     return name in run.seen_tools if tool is None else tool.kind is not ToolKind.server
 
@@ -94,11 +97,23 @@ async def _turn(tx: ThreadTransaction, run: Run) -> Turn | None:
     message = await tx.message(run.message_id)
     if message is None:
         return None
-    calls = [
-        Call(part["toolCallId"], is_settled(part), runs_outside(tx.agent, run, tool_name(part)))
-        for part in own_calls(tx.fold(message).message["parts"])
-    ]
+    steps = await steps_of_calls(tx, message.message_id)
+    calls = []
+    for part in own_calls(tx.fold(message).message["parts"]):
+        call_id, name = part["toolCallId"], tool_name(part)
+        step = steps.get(call_id)
+        outside = runs_outside(tx.agent, run, name) if step is None else step.outside
+        calls.append(Call(call_id, is_settled(part), outside))
     return Turn(cast(Any, run.turn_reason), calls)
+
+
+async def steps_of_calls(tx: ThreadTransaction, message_id: str) -> dict[str, Step]:
+    """The live steps of a message's calls."""
+    return {
+        step.tool_call_id: step
+        for step in await tx.live_steps()
+        if step.kind == StepKind.tool and step.message_id == message_id and step.tool_call_id is not None
+    }
 
 
 async def _apply_to_run(tx: ThreadTransaction, run: Run, decided: Plan) -> None:
@@ -261,7 +276,7 @@ async def _update_actions(tx: ThreadTransaction) -> None:
     if run is not None and run.turn_reason is not None and run.message_id is not None:
         message = await tx.message(run.message_id)
         if message is not None:
-            actions = pending_actions(tx.agent, tx.thread, run, tx.fold(message).message)
+            actions = await pending_actions(tx, run, tx.fold(message).message)
     if tx.thread.actions == actions:
         return
     known = {ref["actionId"] for ref in tx.thread.actions}
@@ -273,8 +288,9 @@ async def _update_actions(tx: ThreadTransaction) -> None:
                 add_side_step(tx, SideHook.on_action_pending, run_id=run.run_id, **call)
 
 
-def pending_actions(agent: Agent, thread: Thread, run: Run, message: dict[str, Any]) -> list[dict[str, Any]]:
+async def pending_actions(tx: ThreadTransaction, run: Run, message: dict[str, Any]) -> list[dict[str, Any]]:
     """The references of the actions that a message's unsettled calls wait for, in the order of the calls."""
+    steps = await steps_of_calls(tx, message["id"])
     suspended = {
         part["data"]["toolCallId"]: part
         for part in message["parts"]
@@ -285,13 +301,13 @@ def pending_actions(agent: Agent, thread: Thread, run: Run, message: dict[str, A
         if is_settled(part):
             continue
         name, call_id = tool_name(part), part["toolCallId"]
-        ref = {"kind": "tool", "threadId": thread.thread_id, "toolName": name}
+        ref = {"kind": "tool", "threadId": tx.thread.thread_id, "toolName": name}
         rest = {"messageId": message["id"], "toolCallId": call_id, "runId": run.run_id}
         if (suspension := suspended.get(call_id)) is not None:
             suspend = suspension["data"]["name"]
             refs.append(
                 {**ref, "suspendName": suspend, **rest, "actionId": suspension["id"], "name": f"{name}.{suspend}"}
             )
-        elif runs_outside(agent, run, name):
+        elif call_id in steps and steps[call_id].outside:
             refs.append({**ref, **rest, "actionId": call_id, "name": f"{name}.output"})
     return refs

@@ -247,6 +247,11 @@ class Step(Record):
     finish_reason: str | None = Field(default=None, sa_type=Text)
     error: dict[str, Any] | None = _json()
 
+    @property
+    def outside(self) -> bool:
+        """Whether nobody executes it: its output comes as an action. Whatever is executed has a longest time."""
+        return self.kind == StepKind.tool and self.timeout_ms is None
+
 
 class StepTable(Step, table=True):
     __tablename__ = "step"  # pyright: ignore[reportAssignmentType]
