@@ -22,6 +22,8 @@ from pai.store.tables import FireState, TriggerFire, TriggerFireTable, table_of
 
 OWNER = "default/ann"
 HOUR_MS = 3_600_000
+SELDOM = timedelta(days=100_000)
+"""No slot of it is due in our days, so those that are due are those that were made so."""
 OPS = Identity(subject="ops", trusted=True)
 
 
@@ -33,7 +35,7 @@ class Death(NamedTuple):
 
 
 class Alarms:
-    """Two triggers of ann's, `hourly` and `call`, on the agent `main`.
+    """Two triggers of ann's, `seldom` and `call`, on the agent `main`.
 
     They send something to `thread`, or to a new one, or nothing when `silent`; `queue` says how it waits.
     """
@@ -50,8 +52,8 @@ class Alarms:
         self._asked = asyncio.Event()
 
     def attach(self, agent: Agent) -> None:
-        @agent.trigger("hourly", interval=timedelta(hours=1), owner=Identity("ann", tenant="default"))
-        async def hourly(ctx: TriggerContext) -> TriggerInput | None:
+        @agent.trigger("seldom", interval=SELDOM, owner=Identity("ann", tenant="default"))
+        async def seldom(ctx: TriggerContext) -> TriggerInput | None:
             return self._given()
 
         @agent.trigger("call", on_call=True)

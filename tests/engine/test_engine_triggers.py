@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from alarms import SELDOM
 from engine_parts import Engine, text_of
 from engine_rules import check_rules
 from sqlalchemy import text as sql
@@ -14,16 +15,17 @@ from pai import Agent, Identity, Registry, TriggerContext, TriggerInput
 from pai.engine import api
 from pai.engine.fires import drop_old_fires
 from pai.engine.runtime import Caller, Runtime
-from pai.engine.triggers import fire_due
+from pai.engine.triggers import MOST_PER_ROUND, fire_due
 from pai.models.chunks import text
 from pai.models.scripted import Turn
 from pai.protocol.errors import Forbidden, IdempotencyConflict, NotFound, QueueFull, ValidationFailed
 from pai.protocol.requests import TriggerRequest
 from pai.settings import Settings
 from pai_workers.metrics import Metrics
-from pai_workers.trigger_sweep import sweep_triggers
+from pai_workers.trigger_sweep import Firing, sweep_triggers
 from support.waiting import wait_until
 
+HOUR_MS = 3_600_000
 OPS = Identity(subject="ops", trusted=True)
 
 
@@ -68,10 +70,24 @@ class Clockwork:
         """Three that sweep."""
         return [*(worker.runtime for worker in self.engine.workers), self.engine.runtimes[1]]
 
-    async def overdue(self) -> None:
-        """The schedule's slot is long past: nobody has swept for months."""
+    async def overdue(self, slot: int = HOUR_MS) -> None:
+        """The slots of the schedules are long past: nobody has swept for months."""
         await fire_due(self.runtimes[0])
-        await self.engine.execute("UPDATE schedule SET next_at = 3600000")
+        await self.engine.execute("UPDATE schedule SET next_at = :slot", slot=slot)
+
+    def scheduled(self, *names: str, function: Any = None) -> None:
+        """Only these triggers have a schedule, and only the slots that are made due are due."""
+        agent = self.engine.agent()
+        agent._triggers.pop("hourly", None)
+        for name in names:
+            agent.trigger(name, interval=SELDOM, owner="ann")(function or self._nothing)
+
+    async def _nothing(self, ctx: TriggerContext) -> Any:
+        return None
+
+    async def done(self, name: str) -> list[int]:
+        """The slots of a trigger whose fires were executed to their end."""
+        return sorted(fire.slot for fire in await self.fires() if fire.trigger == name and fire.due_at is None)
 
     async def fires(self) -> list[Any]:
         async with self.engine.runtime.store.read() as connection:
@@ -109,7 +125,8 @@ async def test_three_schedulers_fire_a_slot_once_and_an_outage_is_caught_up_once
         for _ in range(2):
             await asyncio.gather(*(fire_due(runtime) for runtime in clockwork.runtimes))
         fires = await clockwork.fires()
-        assert [(fire.state, fire.slot, fire.owner) for fire in fires] == [("done", 3600000, "default/ann")]
+        assert [(fire.state, fire.owner) for fire in fires] == [("done", "default/ann")]
+        assert fires[0].slot == fires[0].created_at // HOUR_MS * HOUR_MS, "the latest of those that were missed"
         threads = await clockwork.threads()
         assert len(threads) == round_
         assert threads[0].owner == "default/ann"
@@ -121,9 +138,10 @@ async def test_three_schedulers_fire_a_slot_once_and_an_outage_is_caught_up_once
 
 
 async def test_a_slot_that_was_fired_never_fires_again(clockwork: Clockwork) -> None:
+    clockwork.scheduled("seldom")
     await clockwork.overdue()
     await fire_due(clockwork.runtimes[0])
-    await clockwork.engine.execute("UPDATE schedule SET next_at = 3600000")
+    await clockwork.engine.execute("UPDATE schedule SET next_at = :slot", slot=HOUR_MS)
     await fire_due(clockwork.runtimes[1])
     assert len(await clockwork.fires()) == 1
 
@@ -165,24 +183,72 @@ async def test_a_fire_that_was_taken_over_starts_no_second_run(clockwork: Clockw
     assert [fire.state for fire in await clockwork.fires()] == ["done"]
 
 
-async def test_a_trigger_that_hangs_keeps_nothing_waiting_and_is_given_up(clockwork: Clockwork) -> None:
+async def test_a_trigger_that_hangs_takes_up_only_itself(clockwork: Clockwork) -> None:
+    """However often it is due, one fire of it is under way in a process; then the latest slot is made up for."""
+    gate, hung = asyncio.Event(), 0
+
+    async def hangs(ctx: TriggerContext) -> None:
+        nonlocal hung
+        hung += 1
+        await gate.wait()
+
+    clockwork.scheduled("hangs", function=hangs)
+    clockwork.scheduled("good")
+    first, second = (worker.runtime for worker in clockwork.engine.workers)
+    firing: Firing = {}
+    await clockwork.overdue()
+    for slot in range(1, 26):
+        await clockwork.engine.execute("UPDATE schedule SET next_at = :slot", slot=slot)
+        await sweep_triggers(first, firing, Metrics())
+        await wait_until(lambda: len(firing) == 1)
+        assert await clockwork.done("good") == list(range(1, slot + 1))
+    others: Firing = {}
+    await sweep_triggers(second, others, Metrics())
+    await wait_until(lambda: hung == 2)
+    assert sorted(fire.slot for fire in await clockwork.fires() if fire.trigger == "hangs") == [1, 25]
+    await clockwork.engine.execute("UPDATE schedule SET next_at = 26 WHERE \"trigger\" = 'hangs'")
+    for runtime, tasks in ((first, firing), (second, others)):
+        await sweep_triggers(runtime, tasks, Metrics())
+    assert hung == 2, "both are busy with it"
+    gate.set()
+    await wait_until(lambda: not firing and not others)
+    for runtime in (first, second):
+        await fire_due(runtime)
+    assert await clockwork.done("hangs") == [1, 25, 26]
+
+
+async def test_however_many_triggers_hang_another_one_fires_and_nothing_piles_up(clockwork: Clockwork) -> None:
+    never = asyncio.Event()
+
+    async def hangs(ctx: TriggerContext) -> None:
+        await never.wait()
+
+    names = [f"hangs-{number}" for number in range(MOST_PER_ROUND + 5)]
+    clockwork.scheduled(*names, function=hangs)
+    clockwork.scheduled("good")
+    await clockwork.overdue()
+    firing: Firing = {}
+    worker = clockwork.engine.workers[0].runtime
+    await sweep_triggers(worker, firing, Metrics())
+    assert len(await clockwork.fires()) == MOST_PER_ROUND, "a slot is claimed by who begins its fire"
+    await sweep_triggers(worker, firing, Metrics())
+    await wait_until(lambda: len(firing) == len(names))
+    assert await clockwork.done("good") == [HOUR_MS]
+    for task in list(firing):
+        task.cancel()
+    await asyncio.gather(*firing, return_exceptions=True)
+
+
+async def test_a_trigger_that_hangs_keeps_no_steps_waiting_and_is_given_up(clockwork: Clockwork) -> None:
     agent, never, asked = clockwork.engine.agent(), asyncio.Event(), asyncio.Event()
-    hourly = agent.triggers["hourly"]
-    object.__setattr__(hourly, "function", _delayed(agent, asked, never))
+    object.__setattr__(agent.triggers["hourly"], "function", _delayed(agent, asked, never))
     worker = clockwork.engine.workers[0].runtime
     await clockwork.overdue()
-    firing: set[asyncio.Task[None]] = set()
+    firing: Firing = {}
     await sweep_triggers(worker, firing, Metrics())
     await asked.wait()
     await clockwork.engine.sweep(0)
     await clockwork.engine.execute("DELETE FROM schedule")
-    await clockwork.engine.execute(
-        "INSERT INTO trigger_fire (fire_id, agent, trigger, slot, owner, state, attempt, due_at, created_at) "
-        "SELECT 'other', agent, trigger, 1, owner, 'pending', 0, 1, created_at FROM trigger_fire"
-    )
-    await sweep_triggers(worker, firing, Metrics())
-    await wait_until(lambda: len(firing) == 1)
-    assert len(await clockwork.threads()) == 1
     (hanging,) = firing
     hanging.cancel()
     await asyncio.gather(hanging, return_exceptions=True)
@@ -194,9 +260,7 @@ async def test_a_trigger_that_hangs_keeps_nothing_waiting_and_is_given_up(clockw
         for task in list(firing):
             task.cancel()
         await asyncio.gather(*firing, return_exceptions=True)
-    fires = {fire.fire_id: fire for fire in await clockwork.fires()}
-    assert fires.pop("other").state == "done"
-    assert [(fire.state, fire.attempt, fire.due_at) for fire in fires.values()] == [("failed", 4, None)]
+    assert [(fire.state, fire.attempt, fire.due_at) for fire in await clockwork.fires()] == [("failed", 4, None)]
 
 
 async def test_a_trigger_that_takes_too_long_is_cut_off(clockwork: Clockwork) -> None:

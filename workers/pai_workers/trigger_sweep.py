@@ -6,17 +6,20 @@ import random
 
 from pai.engine.fires import drop_old_fires
 from pai.engine.runtime import Runtime
-from pai.engine.triggers import MOST_AT_ONCE, due_fires, execute_fire
+from pai.engine.triggers import due_fires, execute_fire
 from pai.protocol.errors import Unavailable
 from pai_workers.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
+Firing = dict[asyncio.Task[None], tuple[str, str]]
+"""The fires under way in this process, with the names of agent and trigger."""
+
 
 async def sweep_triggers_forever(runtime: Runtime, metrics: Metrics) -> None:
     """One round per interval at the latest, jittered. Fires under way are abandoned when this is cancelled."""
     interval = runtime.settings.sweep_interval.total_seconds()
-    firing: set[asyncio.Task[None]] = set()
+    firing: Firing = {}
     try:
         while True:
             await asyncio.sleep(interval * random.uniform(0.6, 1.0))
@@ -32,13 +35,13 @@ async def sweep_triggers_forever(runtime: Runtime, metrics: Metrics) -> None:
         await asyncio.gather(*firing, return_exceptions=True)
 
 
-async def sweep_triggers(runtime: Runtime, firing: set[asyncio.Task[None]], metrics: Metrics) -> None:
+async def sweep_triggers(runtime: Runtime, firing: Firing, metrics: Metrics) -> None:
     """One round: begins what is due, in tasks that are in `firing` until they end. Raises Unavailable."""
     await drop_old_fires(runtime)
-    for fire_id in await due_fires(runtime, most=MOST_AT_ONCE - len(firing)):
-        task = asyncio.create_task(_fire(runtime, fire_id, metrics), name=f"pai-trigger {fire_id}")
-        firing.add(task)
-        task.add_done_callback(firing.discard)
+    for due in await due_fires(runtime, under_way=set(firing.values())):
+        task = asyncio.create_task(_fire(runtime, due.fire_id, metrics), name=f"pai-trigger {due.fire_id}")
+        firing[task] = due.trigger
+        task.add_done_callback(firing.pop)
 
 
 async def _fire(runtime: Runtime, fire_id: str, metrics: Metrics) -> None:

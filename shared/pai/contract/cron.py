@@ -103,6 +103,18 @@ class Interval:
         return epoch + ((moment - epoch) // self.period + 1) * self.period
 
 
+def latest(schedule: Cron | Interval, since: datetime, until: datetime) -> datetime:
+    """The last time that is not after `until`; `since` when there is none after that."""
+    while until - since >= timedelta(seconds=1):  # two times are never closer
+        middle = since + (until - since) / 2
+        following = schedule.next_after(middle)
+        if following <= until:
+            since = following
+        else:
+            until = middle
+    return since
+
+
 def _read(text: str, *, low: int, high: int, names: tuple[str, ...] = (), first: int = 0) -> set[int]:
     values: set[int] = set()
     for item in text.split(","):

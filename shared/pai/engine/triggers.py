@@ -2,20 +2,25 @@
 
 A slot is claimed by moving the schedule on, in the transaction that records the fire: once for the whole cluster. The
 fire is closed in the transaction that creates its run. After an outage the latest missed slot fires once.
+
+While a process has a fire of a trigger under way, it neither begins another of that trigger nor claims a slot of it:
+other processes do. When all of them are busy with that trigger it is as in an outage. So a trigger that hangs takes up
+nothing that others need, and a slot is claimed only by a process that begins its fire at once.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import select, update
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from pai.contract import Agent, Trigger, TriggerContext, TriggerInput
+from pai.contract.cron import latest
 from pai.engine.fires import claim_fire, close_fire, renewed
 from pai.engine.runtime import Caller, Runtime
 from pai.engine.send import Origin, send
@@ -39,18 +44,27 @@ from pai.store.tables import (
 _SCHEDULE, _FIRE = table_of(ScheduleTable), table_of(TriggerFireTable)
 
 FIRE_TRIES = 3
-MOST_AT_ONCE = 20
+MOST_PER_ROUND = 20
 
 logger = logging.getLogger(__name__)
 
 
+class DueFire(NamedTuple):
+    fire_id: str
+    trigger: tuple[str, str]
+    """The names of the agent and of the trigger."""
+
+
 async def fire_due(runtime: Runtime) -> None:
     """Claims the slots that are due, and executes the fires that nobody does."""
-    await asyncio.gather(*(execute_fire(runtime, fire_id) for fire_id in await due_fires(runtime)))
+    await asyncio.gather(*(execute_fire(runtime, due.fire_id) for due in await due_fires(runtime)))
 
 
-async def due_fires(runtime: Runtime, *, most: int = MOST_AT_ONCE) -> list[str]:
-    """Claims the slots that are due. -> fires that nobody executes, for `execute_fire`."""
+async def due_fires(runtime: Runtime, *, under_way: Collection[tuple[str, str]] = ()) -> list[DueFire]:
+    """Claims slots that are due. -> fires that nobody executes, for `execute_fire`; at most `MOST_PER_ROUND`.
+
+    `under_way`: the triggers that this process executes a fire of. There are none of theirs.
+    """
     scheduled = [
         (agent, trigger)
         for agent in runtime.registry
@@ -59,24 +73,32 @@ async def due_fires(runtime: Runtime, *, most: int = MOST_AT_ONCE) -> list[str]:
     ]
     if not scheduled:
         return []
-    await _claim_slots(runtime, scheduled)
     names = [agent.name for agent in runtime.registry]
-    query = select(_FIRE.c.fire_id).where(_FIRE.c.due_at <= now_once(), _FIRE.c.agent.in_(names)).limit(most)
+    busy = or_(False, *(and_(_FIRE.c.agent == agent, _FIRE.c.trigger == trigger) for agent, trigger in under_way))
+    query = (
+        select(_FIRE.c.fire_id, _FIRE.c.agent, _FIRE.c.trigger)
+        .where(_FIRE.c.due_at <= now_once(), _FIRE.c.agent.in_(names), ~busy)
+        .order_by(_FIRE.c.due_at)
+        .limit(MOST_PER_ROUND)
+    )
     async with runtime.store.autocommit() as connection:
-        return [row.fire_id for row in await connection.execute(query)]
+        left = [DueFire(row.fire_id, (row.agent, row.trigger)) for row in await connection.execute(query)]
+    free = [(agent, trigger) for agent, trigger in scheduled if (agent.name, trigger.name) not in under_way]
+    return left + await _claim_slots(runtime, free, most=MOST_PER_ROUND - len(left))
 
 
-async def _claim_slots(runtime: Runtime, scheduled: Sequence[tuple[Agent, Trigger]]) -> None:
+async def _claim_slots(runtime: Runtime, scheduled: Sequence[tuple[Agent, Trigger]], *, most: int) -> list[DueFire]:
     async with runtime.store.autocommit() as connection:
         clock: int = (await connection.execute(select(now_ms()))).scalar_one()
         rows = [Schedule.of(row) for row in (await connection.execute(select(_SCHEDULE))).mappings()]
     known = {(row.agent, row.trigger): row for row in rows}
-    now = datetime.fromtimestamp(clock / 1000, UTC)
+    now = _time(clock)
+    due: list[tuple[Schedule, int, TriggerFire]] = []
     for agent, trigger in scheduled:
         following = trigger.next_after(now)
-        if following is None or trigger.owner is None:
+        if trigger.schedule is None or following is None or trigger.owner is None:
             continue
-        next_at = round(following.timestamp() * 1000)
+        next_at = _ms(following)
         row = known.get((agent.name, trigger.name))
         if row is None:
             await _begin(runtime, agent.name, trigger.name, next_at)
@@ -88,12 +110,26 @@ async def _claim_slots(runtime: Runtime, scheduled: Sequence[tuple[Agent, Trigge
                 fire_id=new_id("fire"),
                 agent=agent.name,
                 trigger=trigger.name,
-                slot=row.next_at,
+                slot=_ms(latest(trigger.schedule, _time(row.next_at), now)),
                 owner=trigger.owner.owner,
                 due_at=clock,
                 created_at=clock,
             )
-            await _move(runtime, row, next_at, fire=fire)
+            due.append((row, next_at, fire))
+    due.sort(key=lambda one: one[0].next_at)
+    return [
+        DueFire(fire.fire_id, (fire.agent, fire.trigger))
+        for row, next_at, fire in due[:most]
+        if await _move(runtime, row, next_at, fire=fire)
+    ]
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 async def _begin(runtime: Runtime, agent: str, trigger: str, next_at: int) -> None:
@@ -102,10 +138,10 @@ async def _begin(runtime: Runtime, agent: str, trigger: str, next_at: int) -> No
         await connection.execute(statement, {"agent": agent, "trigger": trigger, "next_at": next_at})
 
 
-async def _move(runtime: Runtime, row: Schedule, next_at: int, *, fire: TriggerFire | None) -> None:
-    """Moves the schedule on and records the fire of the slot that was passed; somebody else may have."""
+async def _move(runtime: Runtime, row: Schedule, next_at: int, *, fire: TriggerFire | None) -> bool:
+    """Moves the schedule on and records the fire of the slot that was passed. -> False when somebody else has."""
 
-    async def work(connection: AsyncConnection) -> None:
+    async def work(connection: AsyncConnection) -> bool:
         statement = (
             update(_SCHEDULE)
             .where(
@@ -113,12 +149,15 @@ async def _move(runtime: Runtime, row: Schedule, next_at: int, *, fire: TriggerF
             )
             .values(next_at=next_at)
         )
-        if (await connection.execute(statement)).rowcount == 1 and fire is not None:
+        if (await connection.execute(statement)).rowcount != 1:
+            return False
+        if fire is not None:
             # Where a clock went back, the slot has fired already.
             once = insert_once(_FIRE, runtime.store.dialect, unique=["agent", "trigger", "slot"])
             await connection.execute(once, fire.model_dump())
+        return True
 
-    await runtime.store.run_write(work)
+    return await runtime.store.run_write(work)
 
 
 async def execute_fire(runtime: Runtime, fire_id: str) -> FireState | None:
@@ -180,7 +219,7 @@ async def send_input(
         trigger=trigger.name,
         agent=caller.agent.name,
         identity=Identity.of_owner(caller.owner),
-        slot=datetime.fromtimestamp(slot / 1000, UTC),
+        slot=_time(slot),
         thread_id=request.thread_id,
         client_data=None if request.client_data is None else caller.agent.read_client_data(request.client_data),
     )

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from pai import Agent, Identity, TriggerContext, TriggerInput
-from pai.contract.cron import Cron, Interval
+from pai.contract.cron import Cron, Interval, latest
 from pai.protocol.errors import ValidationFailed
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -140,6 +140,26 @@ async def test_a_trigger_gives_an_input_a_text_or_nothing() -> None:
     for name, value in (("report", {}), ("report", None), ("texts", {"topic": "sales"}), ("wrong", None)):
         with pytest.raises(ValidationFailed):
             await triggers[name].call(context(), value)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "since", "until", "expected"),
+    [
+        (Interval(timedelta(seconds=1)), "2020-01-01T00:00", "2026-01-31T09:00:00.5", "2026-01-31T09:00"),
+        (Interval(timedelta(seconds=1)), "2026-01-31T09:00", "2026-01-31T09:00", "2026-01-31T09:00"),
+        (Interval(timedelta(hours=1)), "2026-01-31T09:00", "2026-01-31T09:59:59", "2026-01-31T09:00"),
+        (Interval(timedelta(hours=1)), "2026-01-31T09:00", "2026-01-31T10:00", "2026-01-31T10:00"),
+        (Cron("0 9 * * mon-fri", UTC), "2026-01-05T09:00", "2026-02-01T20:00", "2026-01-30T09:00"),
+        (Cron("* * * 1 *", UTC), "2020-01-01T00:00", "2026-12-31T00:00", "2026-01-31T23:59"),
+        (Cron("0 0 29 2 *", UTC), "1996-02-29T00:00", "2026-01-01T00:00", "2024-02-29T00:00"),
+        (Cron("30 2 * * *", BERLIN), "2026-03-01T01:30", "2026-03-29T12:00", "2026-03-29T01:30"),
+        (Cron("*/30 * * * *", BERLIN), "2026-10-24T00:00", "2026-10-25T01:20", "2026-10-25T01:00"),
+    ],
+)
+def test_of_the_times_that_were_missed_the_latest_is_found(
+    schedule: Cron | Interval, since: str, until: str, expected: str
+) -> None:
+    assert latest(schedule, at(since), at(until)) == at(expected)
 
 
 def test_a_trigger_input_has_text_or_parts() -> None:
