@@ -156,6 +156,11 @@ async def test_clocks_may_be_a_little_apart(by_secret: ServedApi) -> None:
     assert await status(by_secret, hs256(valid(nbf=now() + 20, iat=now() + 20))) == 200
 
 
+@pytest.mark.parametrize("digits", [19, 310, 4000])
+async def test_the_end_may_be_as_far_away_as_an_integer_says(by_secret: ServedApi, digits: int) -> None:
+    assert await status(by_secret, hs256(valid(exp=10**digits))) == 200
+
+
 async def test_the_scheme_is_not_case_sensitive(by_secret: ServedApi) -> None:
     answer = await by_secret.client.get(BASE, headers={"authorization": f"bEARER  {hs256(valid())}"})
     assert answer.status_code == 200

@@ -18,7 +18,7 @@ from pai_api.identity.key_set import KeySet
 
 _SYMMETRIC = ("HS256", "HS384", "HS512")
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_LATEST = 2.0**40
+_LATEST = 2**40
 
 
 class Tokens:
@@ -96,7 +96,7 @@ class Tokens:
             tenant="default" if tenant is None else _named(claims, tenant),
             trusted=trusted is not None and claims.get(trusted) is True,
             claims=dict(claims),
-            expires_at=min(float(claims["exp"]), _LATEST) + settings.jwt_leeway.total_seconds(),
+            expires_at=min(int(claims["exp"]), _LATEST) + settings.jwt_leeway.total_seconds(),
         )
 
 
