@@ -25,6 +25,17 @@ async def test_a_freed_slot_takes_the_next_message_at_once(chaos: Cluster, http:
     await wait_until(all_idle, timeout=timedelta(seconds=60), saw=chaos.output)
 
 
+async def test_a_worker_whose_loop_ends_says_so_to_whoever_watches_over_it(
+    chaos: Cluster, http: httpx.AsyncClient
+) -> None:
+    api, worker = chaos.pair()
+    await say(http, api.url, "t", "call end_loop")
+    await wait_until(lambda: not worker.alive, saw=chaos.output)
+    assert worker.exit_code == 1
+    chaos.start_worker().ready()
+    await caught_up(http, f"{api.url}/threads/t", saw=chaos.output)
+
+
 @pytest.mark.parametrize("message", [b"no json", b"[]", b""])
 async def test_a_worker_that_a_message_ends_says_so_to_whoever_watches_over_it(
     chaos: Cluster, http: httpx.AsyncClient, message: bytes

@@ -21,6 +21,21 @@ class Decision(BaseModel):
     approved: bool
 
 
+class Odd(BaseException):
+    pass
+
+
+ESCAPES: dict[str, BaseException] = {
+    "exit": SystemExit(2),
+    "interrupt": KeyboardInterrupt(),
+    "cancelled": asyncio.CancelledError(),
+    "generator": GeneratorExit(),
+    "group": BaseExceptionGroup("two", [Odd(), ValueError()]),
+    "base": Odd(),
+    "stop": StopIteration("nothing more"),
+}
+
+
 class Stage:
     """`calls` are (tool, what it was given); `gate(name)` is what a tool waits for."""
 
@@ -79,6 +94,35 @@ def _plain_tools(agent: Agent, stage: Stage) -> None:
         raise RuntimeError("secret details")
 
     @agent.tool
+    async def escape(how: str) -> str:
+        """Raise what is no Exception."""
+        raise ESCAPES[how]
+
+    @agent.tool
+    def escape_in_thread(how: str) -> str:
+        """Raise what is no Exception, or is never delivered from a thread."""
+        raise ESCAPES[how]
+
+    @agent.tool
+    async def loud() -> str:
+        """Fail with more than anybody reads."""
+        raise ToolError("x" * 1_000_000, code="c" * 1_000_000, detail=["y" * 10_000])
+
+    @agent.tool(timeout=timedelta(milliseconds=100))
+    async def restless() -> AsyncIterator[int]:
+        """Yield for ever, and never wait for anything."""
+        number = 0
+        while True:
+            number += 1
+            yield number
+
+    @agent.tool(timeout=timedelta(milliseconds=100), data={"notes": str})
+    async def chatty(ctx: ToolContext) -> str:
+        """Show data for ever, and never wait for anything."""
+        while True:
+            await ctx.data("notes", "again")
+
+    @agent.tool
     async def refuse() -> str:
         """Fail with an error for the model."""
         raise ToolError("No such city.", code="CITY_UNKNOWN", detail={"city": "Atlantis"})
@@ -111,6 +155,17 @@ def _lasting_tools(agent: Agent, stage: Stage) -> None:
         """Wait for the gate; may not run twice."""
         await stage.hold("hold", name)
         return name
+
+    @agent.tool
+    async def tidy() -> str:
+        """Clean up when it is cancelled, which takes its time."""
+        try:
+            await stage.hold("tidy", "begun")
+        except asyncio.CancelledError:
+            await stage.hold("tidy", "cleaning")
+            stage.calls.append(("tidy", "clean"))
+            raise
+        return "never"
 
     @agent.tool(max_attempts=3)
     async def hold_again(ctx: ToolContext, name: str) -> str:
@@ -218,6 +273,14 @@ def _suspending_tools(agent: Agent, stage: Stage) -> None:
         except Exception:
             return "wrong"
         return f"{one.approved} {two.approved}"
+
+    @agent.tool(suspensions=[approval, second])
+    async def publish_in_group(ctx: ToolContext, title: str) -> str:
+        """Ask two people at once, in a task group."""
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(ctx.suspend(approval, Draft(title=title)))
+            other = group.create_task(ctx.suspend(second, Draft(title=title)))
+        return f"{one.result().approved} {other.result().approved}"
 
     @agent.tool(suspensions=[brief])
     async def ask(ctx: ToolContext) -> Any:

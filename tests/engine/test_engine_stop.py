@@ -366,3 +366,17 @@ async def test_a_step_that_is_claimed_while_its_run_is_stopped_is_abandoned_at_o
     assert (step.state, step.lease_owner) == ("cancelled", None)
     assert not gate.is_set()
     await is_stopped(engine, messages=1)
+
+
+async def test_a_tool_that_cleans_up_is_not_disturbed_in_that(engine: Engine) -> None:
+    """Each renewal finds again that the step is not its worker's any more."""
+    engine.turns.append(tool_call("c1", "tidy", {}))
+    await engine.send()
+    await wait_until(lambda: engine.stage.calls == [("tidy", "begun")])
+    await engine.stop()
+    await wait_until(lambda: engine.stage.calls[-1] == ("tidy", "cleaning"))
+    for _ in range(3):
+        await engine.renew()
+        await asyncio.sleep(0)
+    engine.stage.gate("cleaning").set()
+    await wait_until(lambda: engine.stage.calls[-1] == ("tidy", "clean"))

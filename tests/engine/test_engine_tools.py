@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from engine_agent import ESCAPES
 from engine_parts import Engine, calls_of, of_type, text_of
 from test_engine_stop import chunks_of
 
@@ -83,11 +84,36 @@ async def test_a_failed_call_tells_the_model_and_people_why(
     assert part["sidecar"].get("detail") == ({"city": "Atlantis"} if name == "refuse" else None)
 
 
+@pytest.mark.parametrize("tool", ["escape", "escape_in_thread"])
+@pytest.mark.parametrize("how", list(ESCAPES))
+async def test_whatever_a_tool_raises_ends_its_call_and_nothing_else(
+    engine: Engine, caplog: pytest.LogCaptureFixture, tool: str, how: str
+) -> None:
+    part = await called(engine, tool, {"how": how})
+    assert (part["state"], part["sidecar"]["code"]) == ("output-error", "failed")
+    assert part["errorText"] == "The tool failed."
+    assert type(ESCAPES[how]).__name__ in caplog.text
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("tool", ["restless", "chatty"])
+async def test_a_tool_that_never_waits_is_ended_in_time(engine: Engine, tool: str) -> None:
+    part = await called(engine, tool)
+    assert (part["state"], part["sidecar"]["code"]) == ("output-error", "timeout")
+
+
+async def test_an_error_of_a_tool_is_bounded(engine: Engine) -> None:
+    part = await called(engine, "loud")
+    assert part["errorText"] == "x" * 10_000 + "…"
+    assert part["sidecar"] == {"toolCallId": "c1", "message": part["errorText"], "code": "c" * 200}
+
+
 async def test_what_a_tool_returns_is_cleaned_before_it_is_streamed(engine: Engine) -> None:
-    engine.stage.values["given"] = {"a\0": "b\ud83d", "n": 2**60, "deep": [[[None]]]}
+    engine.stage.values["given"] = {"a\0": "b\ud83d", "\ud800": 1, "n": 2**60, "deep": [[[None]]]}
     part = await called(engine, "given")
     assert part["output"] == {
         "a\N{REPLACEMENT CHARACTER}": "b\N{REPLACEMENT CHARACTER}",
+        "\N{REPLACEMENT CHARACTER}": 1,
         "n": 2**60,
         "deep": [[[None]]],
     }

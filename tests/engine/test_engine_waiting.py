@@ -36,7 +36,12 @@ async def quiet(engine: Engine) -> None:
 
 @pytest.mark.parametrize(
     ("tool", "output"),
-    [("publish_in_thread", "a True"), ("publish_slowly", "a True"), ("publish_both", "True False")],
+    [
+        ("publish_in_thread", "a True"),
+        ("publish_slowly", "a True"),
+        ("publish_both", "True False"),
+        ("publish_in_group", "True False"),
+    ],
 )
 async def test_every_kind_of_function_can_wait(engine: Engine, tool: str, output: str) -> None:
     engine.turns.append(tool_call("c1", tool, {"title": "a"}))
@@ -44,7 +49,7 @@ async def test_every_kind_of_function_can_wait(engine: Engine, tool: str, output
     [ref] = await engine.actions()
     assert ref["name"] == f"{tool}.approval"
     await engine.submit(ref, YES)
-    if tool == "publish_both":
+    if tool in ("publish_both", "publish_in_group"):
         await quiet(engine)
         [other] = await engine.actions()
         assert other["name"] == f"{tool}.second"

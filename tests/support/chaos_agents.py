@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -116,6 +117,13 @@ async def again(ctx: ToolContext, mark: str) -> str:
         trace("again")
         await held()
     return f"again {mark}"
+
+
+@agent.tool
+async def end_loop(mark: str) -> str:
+    """Ends the worker, as nothing else that is left to run beside a tool can be kept from doing."""
+    asyncio.get_running_loop().call_soon(sys.exit)
+    return f"end {mark}"
 
 
 @agent.tool(queue="slow")

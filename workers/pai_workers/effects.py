@@ -97,6 +97,7 @@ class CallEffects:
             chunk["id"] = id
         if transient:
             self._publish({**chunk, "transient": True})
+            await asyncio.sleep(0)
             return
         self._shown_ordinal = self._ordinal
         self._waiting[f"part {self._ordinal}"] = chunk
@@ -234,6 +235,7 @@ class CallEffects:
             self._writer = None
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write_later())
+        await asyncio.sleep(0)  # the loop is also that of other steps, and of this one's timeout
 
     async def _write_later(self) -> None:
         rest = self._written_at + SHOWN_EVERY.total_seconds() - time.monotonic()
@@ -267,7 +269,10 @@ class CallEffects:
                 number=self._step.number,
                 attempt=self._step.attempt,
                 on_lost=self._lost,
+                after=self._claim.published,
             )
+        if not self._channel.has_room:
+            return  # nobody can take it in time
         with contextlib.suppress(ChannelLost):
             self._channel.write(chunk_field(self._step.run_id, self._claim.own_message.message_id), dumps(chunk))
 

@@ -77,6 +77,11 @@ class Process:
         self._thread.join()
 
     @property
+    def failed(self) -> bool:
+        """Whether the event loop ended by itself."""
+        return self._failure is not None
+
+    @property
     def threads_busy(self) -> bool:
         """Whether a sync tool still runs in a thread, which nothing can interrupt."""
         return any(thread.name.startswith(TOOL_THREADS) for thread in threading.enumerate() if thread.is_alive())
@@ -190,12 +195,13 @@ def run_worker(settings: Settings, registry: Registry, *, on_ready: Callable[[],
         worker.start()
     finally:
         process.join()
+        code = worker.exitcode or int(process.failed)
         if process.threads_busy:
             # A sync tool that does not end must not keep a stopped worker; its call was handed over.
             logging.shutdown()
-            os._exit(worker.exitcode or 0)
-    if worker.exitcode:
-        raise SystemExit(worker.exitcode)
+            os._exit(code)
+    if code:
+        raise SystemExit(code)
 
 
 def _connect(app: Celery, process: Process, slots: Slots, *, on_ready: Callable[[], None] | None) -> None:

@@ -179,14 +179,18 @@ class Runner:
     def lost(self, step_id: str, attempt: int) -> None:
         """A renewal did not return the step: it is somebody else's, settled, or past its deadline."""
         held = self._tasks.get(step_id)
-        if held is not None and held[0].attempt == attempt and step_id not in self._ending:
+        if held is not None and held[0].attempt == attempt and self._may_cancel(*held):
             self.metrics.leases_lost.inc()
             logger.info("Step %s is not this worker's any more.", step_id)
             self._cancel(*held)
 
     def _cancel(self, step: Step, task: asyncio.Task[list[Claim]]) -> None:
-        if step.step_id not in self._ending:
+        if self._may_cancel(step, task):
             task.cancel()
+
+    def _may_cancel(self, step: Step, task: asyncio.Task[list[Claim]]) -> bool:
+        """Once: a tool that is cancelled may clean up, and is not disturbed in that."""
+        return step.step_id not in self._ending and not task.cancelling()
 
     async def drain(self, timeout: timedelta) -> None:
         """Claims nothing more, lets steps go on for a while, then hands them over."""

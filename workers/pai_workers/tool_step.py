@@ -16,6 +16,7 @@ from pai.contract import (
     ToolError,
     ToolInputInvalid,
     ToolOutputInvalid,
+    contained,
 )
 from pai.engine.children import commit_follow
 from pai.engine.claim import Claim
@@ -39,6 +40,10 @@ from pai_workers.retry import backoff
 
 if TYPE_CHECKING:
     from pai_workers.runner import Runner
+
+LONGEST_TEXT = 10_000
+LONGEST_CODE = 200
+"""Characters of a `ToolError` that are kept: it is read by models and people."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +87,8 @@ async def _ended(runner: "Runner", claim: Claim, tool: Tool, effects: CallEffect
             await runner.ending(step, retry_tool, runner.runtime, step, delay=backoff(step.tries), shown=shown)
             return []
         _log(claim, error)
-        chunks, failed = _error(tool, call_id, error), True
+        limit = runner.runtime.settings.output_max_bytes
+        chunks, failed = _error(tool, call_id, error, limit=limit), True
         runner.ends_as(Outcome.failed)
     chunks = [*await effects.settle(), *chunks]
     return await runner.ending(
@@ -136,16 +142,22 @@ async def _call(runner: "Runner", claim: Claim, tool: Tool, effects: CallEffects
     arguments = tool.validate_input(_input(claim))
     context = _context(runner, claim, tool, effects)
     async with asyncio.timeout((tool.timeout or settings.tool_timeout).total_seconds()):
-        if tool.is_generator:
-            return await _last(tool, tool.call(context, arguments), effects)
-        if tool.is_async:
-            return tool.dump_output(await tool.call(context, arguments))
-        values = contextvars.copy_context()
+        with contained():
+            return await _run(runner, tool, context, arguments, effects)
 
-        def call() -> Any:
+
+async def _run(runner: "Runner", tool: Tool, context: ToolContext, arguments: Any, effects: CallEffects) -> Any:
+    if tool.is_generator:
+        return await _last(tool, tool.call(context, arguments), effects)
+    if tool.is_async:
+        return tool.dump_output(await tool.call(context, arguments))
+    values = contextvars.copy_context()
+
+    def call() -> Any:
+        with contained(in_thread=True):
             return values.run(tool.call, context, arguments)
 
-        return tool.dump_output(await asyncio.get_running_loop().run_in_executor(runner.threads, call))
+    return tool.dump_output(await asyncio.get_running_loop().run_in_executor(runner.threads, call))
 
 
 async def _last(tool: Tool, outputs: AsyncIterator[Any], effects: CallEffects) -> Any:
@@ -193,15 +205,22 @@ class _OutputTooLarge(Exception):
     """The message is for the model."""
 
 
-def _detail(tool: Tool, error: ToolError) -> Any:
-    """The error's detail as JSON; what is no JSON is left out, because the error matters more."""
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+
+
+def _detail(tool: Tool, error: ToolError, *, limit: int) -> Any:
+    """The error's detail as JSON; what is no JSON, or too large, is left out, because the error matters more."""
     if error.detail is None:
         return ABSENT
     try:
         detail = clean(error.detail)
-        dumps(detail)
+        size = len(dumps(detail))
     except (ValueError, TypeError):
         logger.error("The detail of an error of the tool %s is no JSON and was dropped.", tool.name)
+        return ABSENT
+    if size > limit:
+        logger.error("The detail of an error of the tool %s has %d bytes and was dropped.", tool.name, size)
         return ABSENT
     return detail
 
@@ -220,15 +239,15 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, decided)
 
 
-def _error(tool: Tool, call_id: str, error: Exception) -> list[Chunk]:
+def _error(tool: Tool, call_id: str, error: Exception, *, limit: int) -> list[Chunk]:
     """What the model and people read; the traceback stays in the log."""
     match error:
         case ToolError():
             return call_error(
                 call_id,
-                clean_text(error.code or ErrorCode.failed.value),
-                text=clean_text(str(error)) or None,
-                detail=_detail(tool, error),
+                clean_text(error.code or ErrorCode.failed.value)[:LONGEST_CODE],
+                text=_cut(clean_text(str(error))) or None,
+                detail=_detail(tool, error, limit=limit),
             )
         case ToolInputInvalid():
             return call_error(call_id, ErrorCode.input_invalid, text=error.detail)

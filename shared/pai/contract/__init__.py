@@ -4,7 +4,8 @@ from pai.contract.agent import Agent
 from pai.contract.child_thread import ChildResult, ChildThread
 from pai.contract.client_tools import ClientToolDefinitionSnapshot, check_client_tools
 from pai.contract.command import Command, CommandContext, ThreadAccess
-from pai.contract.context import Effects, Suspended, ToolContext
+from pai.contract.contained import Suspended, contained
+from pai.contract.context import Effects, ToolContext
 from pai.contract.errors import (
     ChangedSinceSuspension,
     ClientToolsRefused,
@@ -63,6 +64,7 @@ __all__ = [
     "TypeSchema",
     "Undeclared",
     "check_client_tools",
+    "contained",
     "invoke",
     "listing",
     "manifest",

@@ -22,13 +22,9 @@ from pai.contract.signature import Context, invoke
 from pai.contract.suspension import InputT, ResumeT, Suspension
 from pai.contract.tool import Tool
 from pai.protocol.identity import Identity
-from pai.protocol.text import clean
+from pai.protocol.text import clean, clean_text
 
 T = TypeVar("T")
-
-
-class Suspended(BaseException):
-    """Leaves the tool when a suspension has no answer yet. A BaseException, so that `except Exception` lets it pass."""
 
 
 class Effects(Protocol):
@@ -136,6 +132,7 @@ class ToolContext(Context):
         re-entry sees the same. Without `retry_safe`, a step that was started by an attempt that died raises
         OutcomeUnknown. Sync functions run in a thread.
         """
+        name = clean_text(name)
         schema = _result_schema(function) if isinstance(function, Hashable) else _read_result_schema(function)
 
         async def call() -> Any:

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from pai.contract.agent import Agent
-from pai.contract.context import Suspended, ToolContext
+from pai.contract.contained import Suspended
+from pai.contract.context import ToolContext
 from pai.contract.tool import ToolKind
 from pai.protocol.identity import Identity
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import PydanticSerializationError, core_schema
+from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
 from pai.protocol.errors import MAX_ERRORS, DeclarationError, FieldError, ValidationFailed
 from pai.protocol.field_errors import field_message
 from pai.protocol.json import dumps
-from pai.protocol.text import NotJson, clean
+from pai.protocol.text import NotJson, clean, clean_text
 
 
 class Schema(ABC):
@@ -81,10 +81,16 @@ class TypeSchema(Schema):
         except RecursionError:
             raise ValidationFailed.at(at, "is nested too deeply") from None
 
+    def _dumped(self, checked: Any) -> Any:
+        try:
+            return self._adapter.dump_python(checked, mode="json", by_alias=True, warnings="error")
+        except UnicodeEncodeError:  # a lone surrogate in a key; in values pydantic lets them pass
+            return to_jsonable_python(_with_clean_keys(self._adapter.dump_python(checked, by_alias=True)))
+
     def dump(self, value: Any, *, at: str = "") -> Any:
         try:
             checked = self._adapter.validate_python(value)
-            plain = self._adapter.dump_python(checked, mode="json", by_alias=True, warnings="error")
+            plain = self._dumped(checked)
         except ValidationError as error:
             raise ValidationFailed(errors=_field_errors(error, at=at)) from None
         except (PydanticSerializationError, ValueError, TypeError) as error:
@@ -96,6 +102,12 @@ class TypeSchema(Schema):
                 at, "NaN and infinity are not JSON"
             )  # pydantic writes them as null where a type is Any
         return cleaned(plain, at=at)
+
+
+def _with_clean_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {clean_text(key) if isinstance(key, str) else key: _with_clean_keys(item) for key, item in value.items()}
+    return [_with_clean_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def schema_of(declared: Any, *, what: str) -> Schema:

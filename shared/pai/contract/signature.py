@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 
+from pai.contract.contained import contained
 from pai.contract.schema import Schema
 from pai.protocol.errors import DeclarationError
 
@@ -112,11 +113,17 @@ def input_argument(signature: Signature, schema: Schema, value: Any, *, at: str)
 
 
 async def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a sync function in a thread, an async one here, and give its result."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    result = await asyncio.to_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+    """Call a sync function in a thread, an async one here, and give its result. Raises what it raises, and Escaped."""
+
+    def called() -> Any:
+        with contained(in_thread=True):
+            return function(*args, **kwargs)
+
+    with contained():
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        result = await asyncio.to_thread(called)
+        return await result if inspect.isawaitable(result) else result
 
 
 def description_of(function: Callable[..., Any]) -> str:

@@ -86,9 +86,14 @@ class LiveChannel:
         self.written += 1
         self._wake(self)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether less than 256 KiB wait to be sent."""
+        return self._waiting_bytes < WAITING_BYTES
+
     async def room(self) -> None:
-        """Returns when less than 256 KiB wait to be sent: the back-pressure on whoever writes. Raises Fenced."""
-        await self._until(lambda: self._waiting_bytes < WAITING_BYTES)
+        """Returns when it has room: the back-pressure on whoever writes. Raises Fenced."""
+        await self._until(lambda: self.has_room)
 
     async def flush(self) -> int:
         """Returns the last sequence when all that was written before is in the log (or, after a loss, in SQL).
