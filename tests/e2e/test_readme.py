@@ -26,6 +26,7 @@ class Reader:
     printed: str = ""
 
     def take(self, language: str, block: str) -> None:
+        """What is tagged as `console` is for an environment that is not this one, and not run."""
         match language:
             case "python":
                 name = block.split("\n", 1)[0].removeprefix("# ")
