@@ -97,11 +97,31 @@ def test_a_pipe_answers_what_a_thread_waits_for_before_it_says_anything(server: 
     assert done.stdout.endswith("\n1 2\n")
 
 
-def test_what_nobody_at_a_keyboard_can_answer_is_named(server: DevServer) -> None:
-    done = piped(server, 'call open_ticket {"title": "a", "body": "b"}\n')
+def test_what_another_system_is_to_answer_is_named_and_can_be_answered_here(server: DevServer) -> None:
+    done = piped(server, 'call open_ticket {"title": "a", "body": "b"}\n', "--thread", "ticket")
     assert done.returncode == 3
-    assert '  ⏸ open_ticket waits for its output from another system: {"title":"a","body":"b"}' in done.stdout
+    asked = '  ⏸ open_ticket waits for its output from another system, or from you: {"title":"a","body":"b"}'
+    assert asked in done.stdout
     assert "Waits for open_ticket.output. Go on: paictl chat --thread " in done.stdout
+    answered = piped(server, "", "--thread", "ticket", "17")
+    assert answered.returncode == 0, answered.stdout
+    assert "  answer: string\n" in answered.stdout
+    assert "  ✓ open_ticket 17\nopen_ticket answered: 17.\n" in answered.stdout
+
+
+def test_what_somebody_else_answered_is_said_and_shown(server: DevServer) -> None:
+    with terminal([str(PAICTL), "chat", "--thread", "both"], environment={"PAI_URL": server.url}) as keyboard:
+        keyboard.expect("you> ")
+        keyboard.type('call open_ticket {"title": "a", "body": "b"}')
+        keyboard.expect("open_ticket.output: ")
+        keyboard.type("")
+        keyboard.expect("(waits for an answer; /stop ends it)")
+        keyboard.expect("open_ticket.output: ")
+        assert piped(server, "", "--thread", "both", "T-17").returncode == 0
+        keyboard.type("T-18")
+        keyboard.expect("The action was answered already.")
+        keyboard.expect("open_ticket answered: T-17.")
+        keyboard.expect("you> ")
 
 
 def test_what_a_client_tool_asks_for_is_shown_with_the_answer_that_it_expects(server: DevServer) -> None:

@@ -22,7 +22,7 @@ class NoAnswer(ValueError):
 class Question:
     """`schema` is the JSON Schema of the answer, as the agent's manifest has it; empty when it is not known.
 
-    `description`: of the tool. `external`: another system answers, and nobody at a keyboard.
+    `description`: of the tool. `external`: another system is to answer; who sees the question may do it as well.
     """
 
     action: PendingActionView
@@ -45,7 +45,7 @@ class Question:
     def lines(self) -> Iterator[str]:
         """What is asked, and what an answer looks like. The input of a suspension is shown with its call."""
         if self.action.origin.suspend_name is None:
-            who = "another system" if self.external else "you"
+            who = "another system, or from you" if self.external else "you"
             about = f" {shortened(self.description, _WIDTH)}" if self.description else ""
             yield f"{self.action.origin.tool_name} waits for its output from {who}: {told(self.action.input)}{about}"
         if self.approval:
@@ -59,15 +59,16 @@ class Question:
         """The payload. Raises NoAnswer."""
         if self.approval:
             return self._decision(typed)
+        field = self._only_text()
         try:
-            return loads(typed)
+            given = loads(typed)
         except ValueError:
-            field = self._only_text()
-            if field is None and self.schema.get("type") == "string":
-                return typed
-            if field is None:
+            given = typed
+            if field is None and not self._text:
                 raise NoAnswer(f"That is no JSON{_hint(self.schema)}.") from None
-            return {field: typed}
+        if self._text:
+            return given if isinstance(given, str) else typed
+        return given if field is None or isinstance(given, dict) else {field: typed}
 
     def _decision(self, typed: str) -> Any:
         word, _, comment = typed.strip().partition(" ")
@@ -80,6 +81,10 @@ class Question:
         if comment.strip() and self._property(_COMMENT):
             decision[_COMMENT] = comment.strip()
         return decision
+
+    @property
+    def _text(self) -> bool:
+        return self.schema.get("type") == "string"
 
     def _property(self, name: str) -> Mapping[str, Any]:
         found = (self.schema.get("properties") or {}).get(name)

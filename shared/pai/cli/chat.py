@@ -120,7 +120,10 @@ class Chat:
         return 0 if went_well else 1
 
     def _ask(self) -> None:
-        """Put the questions that the run waits with, until it goes on or there is no more input."""
+        """Put the questions that the run waits with, until it goes on or there is no more input.
+
+        An empty line looks whether somebody else has answered meanwhile.
+        """
         while (question := self._loop.run(self._conversation.question())) is not None:
             self._prompt = question.prompt
             line = next(self._lines, None)
@@ -132,6 +135,8 @@ class Chat:
                 self._take(line)
             elif line:
                 self._finish(self._loop.start(self._conversation.answer(question, line)))
+            else:
+                self._finish(self._loop.start(self._conversation.look(question)))
 
     def _greet(self) -> None:
         self._screen.line(f"You talk to {self._conversation.agent}. /help lists the commands.", Style.dim)

@@ -21,6 +21,7 @@ from pai.client import (
     is_pai_tool_part,
 )
 from pai.protocol.errors import (
+    ActionNotPending,
     NotFound,
     PaiError,
     RunGone,
@@ -113,8 +114,12 @@ class Conversation:
         return await self._follow(run)
 
     async def question(self) -> Question | None:
-        """The next thing that a person is asked; None when nothing waits for one."""
-        return next((question for question in await self._asked() if not question.external), None)
+        """The next thing that is asked, of a person rather than of another system; None when nothing waits."""
+        return min(await self._asked(), key=lambda question: question.external, default=None)
+
+    async def look(self, question: Question) -> bool:
+        """Show what became of the run that waits with the question: somebody else may have answered it."""
+        return await self._follow(self.thread.run(question.action.origin.run_id))
 
     async def _asked(self) -> list[Question]:
         """All that the thread waits for."""
@@ -138,6 +143,10 @@ class Conversation:
             result = await question.action.submit(question.answer(typed))
         except NoAnswer as error:
             self._screen.line(str(error), Style.red)
+            return False
+        except ActionNotPending as error:
+            self._trouble(error)
+            await self.look(question)
             return False
         except PaiError as error:
             self._trouble(error)

@@ -147,13 +147,23 @@ class MessageConflict(PaiError):
     title = "The message id was used with other content"
 
 
+_GONE = {
+    "resumed": "The action was answered already.",
+    "output-available": "The action was answered already.",
+    "output-error": "The action was cancelled, or has failed.",
+    "cancelled": "The action was cancelled.",
+    "failed": "The action has failed.",
+    "superseded": "The action was superseded.",
+}
+
+
 class ActionNotPending(PaiError):
     code = "action_not_pending"
     status = 409
     title = "The action is not pending"
 
     def __init__(self, state: str) -> None:
-        super().__init__(f"The action is {state}.")
+        super().__init__(_GONE.get(state, f"The action is {state}."))
         self.state = state
 
     def extra(self) -> dict[str, Any]:

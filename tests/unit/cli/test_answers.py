@@ -35,6 +35,8 @@ def question(schema: Mapping[str, Any]) -> Question:
         (FILE, '{"filename": "x"}', {"filename": "x"}),
         ({"type": "string"}, "T-17", "T-17"),
         ({"type": "string"}, '"quoted"', "quoted"),
+        ({"type": "string"}, "17", "17"),
+        (FILE, "17", {"filename": "17"}),
         (POINT, '{"x": 1, "y": 2}', {"x": 1, "y": 2}),
         ({}, "[1]", [1]),
     ],
