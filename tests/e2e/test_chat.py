@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pai.protocol.ids import ID_RULE
 from support.dev_server import PAICTL, DevServer, dev_server
 from support.terminal import Terminal, terminal
 
@@ -29,10 +30,11 @@ def piped(server: DevServer, text: str, *options: str) -> "subprocess.CompletedP
     return subprocess.run(
         [str(PAICTL), "chat", *options],
         input=text,
-        env={**os.environ, "PAI_URL": server.url},
+        env={**os.environ, "PAI_URL": server.url, "PATH": os.defpath},
         text=True,
         capture_output=True,
         timeout=60,
+        cwd=server.home.parent,
         check=False,
     )
 
@@ -77,7 +79,9 @@ def test_a_wait_can_be_stopped_and_the_conversation_goes_on(server: DevServer) -
 def test_a_message_that_ends_at_an_approval_says_how_to_go_on_and_the_next_one_answers(server: DevServer) -> None:
     asked = piped(server, "", "publish", "a", "post", "about", "tea")
     assert asked.returncode == 3, asked.stdout
-    waits, _, go_on = asked.stdout.splitlines()[-1].partition(". Go on: paictl chat --thread ")
+    waits, _, command = asked.stdout.splitlines()[-1].partition(". Go on: ")
+    called, _, go_on = command.partition(" chat --thread ")
+    assert called == str(PAICTL), "it is not on PATH, and is called so that it need not be"
     assert (waits, asked.stderr) == ("Waits for publish_post.approval", "")
     useless = piped(server, "", "--thread", go_on, "perhaps")
     assert useless.returncode == 3
@@ -102,7 +106,7 @@ def test_what_another_system_is_to_answer_is_named_and_can_be_answered_here(serv
     assert done.returncode == 3
     asked = '  ⏸ open_ticket waits for its output from another system, or from you: {"title":"a","body":"b"}'
     assert asked in done.stdout
-    assert "Waits for open_ticket.output. Go on: paictl chat --thread " in done.stdout
+    assert "Waits for open_ticket.output. Go on: " in done.stdout
     answered = piped(server, "", "--thread", "ticket", "17")
     assert answered.returncode == 0, answered.stdout
     assert "  answer: string\n" in answered.stdout
@@ -147,11 +151,20 @@ def test_an_unknown_agent_is_told_which_there_are(server: DevServer) -> None:
     assert "has no agent 'nobody'. It has: main." in done.stderr
 
 
+def test_an_id_that_none_can_be_is_refused_at_once(server: DevServer) -> None:
+    done = piped(server, "", "--thread", "a/b", "hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("paictl: ")
+    assert ID_RULE in done.stderr
+
+
 def test_a_person_talks_and_leaves(keyboard: Terminal) -> None:
     keyboard.type("count to 3")
     keyboard.expect("1 2 3\n")
     keyboard.type("/help")
     keyboard.expect("/history")
+    keyboard.expect("Ctrl-C    stop the answer that is being made; at a prompt, twice leaves")
     keyboard.type("/bogus")
     keyboard.expect("There is no command /bogus")
     keyboard.type("/new")

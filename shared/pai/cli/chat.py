@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 
+from pai.cli.called import command
 from pai.cli.conversation import Conversation
 from pai.cli.environment import read_settings
 from pai.cli.loop_thread import LoopThread
@@ -18,7 +19,7 @@ from pai.protocol.errors import PaiError
 
 _PROMPT = "you> "
 _COMMANDS: dict[str, tuple[str, Callable[[Conversation], Awaitable[None]]]] = {
-    "/stop": ("stop what runs or waits (Ctrl-C does it, too)", Conversation.stop),
+    "/stop": ("stop what runs or waits", Conversation.stop),
     "/new": ("go on in a new thread", Conversation.renew),
     "/threads": ("the latest threads", Conversation.list_threads),
     "/history": ("all messages of this thread", Conversation.show_history),
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
 def _go_on(options: argparse.Namespace) -> str:
     """The command that goes on with a thread, but for its id."""
     named = [("--agent", options.agent if options.agent != "main" else None), ("--url", options.url)]
-    return " ".join(["paictl chat", *(f"{name} {shlex.quote(value)}" for name, value in named if value), "--thread"])
+    given = [f"{name} {shlex.quote(value)}" for name, value in named if value]
+    return " ".join([command(), "chat", *given, "--thread"])
 
 
 def _url(given: str | None) -> str:
@@ -172,6 +174,7 @@ class Chat:
             for name, (meaning, _) in _COMMANDS.items():
                 self._screen.line(f"{name:<9} {meaning}")
             self._screen.line("/quit     leave; the thread stays")
+            self._screen.line("Ctrl-C    stop the answer that is being made; at a prompt, twice leaves")
         elif command := _COMMANDS.get(line):
             self._finish(self._loop.start(command[1](self._conversation)))  # type: ignore[arg-type]
         else:

@@ -5,7 +5,6 @@ import asyncio
 import fcntl
 import http.client
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -15,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pai.cli.called import command
 from pai.cli.checks import Level, broker, files, identity, model_keys, redis
 from pai.cli.child import ChildFailed, ChildSpec
 from pai.cli.environment import settings_of
@@ -162,7 +162,7 @@ def _get(url: str, path: str) -> tuple[int, str]:
 def greeting(settings: Settings, registry: Registry, url: str) -> str:
     """What a person can do now; every line works as it stands, once who asks is filled in where that matters."""
     agent = "main" if "main" in registry else next(agent.name for agent in registry)
-    chat = [_command(), "chat"]
+    chat = [command(), "chat"]
     chat += [] if agent == "main" else ["--agent", agent]
     chat += [] if urlsplit(url).port == Settings.model_fields["port"].default else ["--url", url]
     thread = f"{url}/api/pai/{agent}/threads/hello"
@@ -186,18 +186,6 @@ def _warnings(settings: Settings) -> str:
     """What every run of an agent would fail with."""
     bad = [finding for finding in model_keys(settings) if finding.level is Level.bad]
     return "".join(f"\nWarning: {finding.said} cannot answer. {finding.todo}" for finding in bad) + "\n" * bool(bad)
-
-
-def _command() -> str:
-    """How this program is called from here."""
-    called = Path(sys.argv[0])
-    if called.name != "paictl":
-        return f"{sys.executable} -m pai.cli"
-    found = shutil.which("paictl")
-    if found and Path(found).resolve() == called.resolve():
-        return "paictl"
-    here = Path.cwd()
-    return str(called.absolute().relative_to(here) if called.absolute().is_relative_to(here) else called.absolute())
 
 
 def _tell(line: str) -> None:
