@@ -7,14 +7,21 @@ from typing import Any
 
 import orjson
 
+from pai.contract.json_schema import JsonSchema
 from pai.models.errors import ModelError
+from pai.models.example import example
 from pai.models.model import ModelRequest, ToolDefinition
+from pai.protocol.errors import ValidationFailed
+from pai.protocol.json import dumps
 
 _CALL = re.compile(r"\s*(then\s+)?call\s+([A-Za-z0-9_-]+)\s*(\{.*\})?\s*\Z", re.IGNORECASE | re.DOTALL)
 _COUNT = re.compile(r"\bcount to (\d{1,6})\b", re.IGNORECASE)
 _WEATHER = re.compile(r"\bweather\b(?:.*?\b(?:in|for|at)\s+([^?.!,\n]+))?", re.IGNORECASE)
 _PUBLISH = re.compile(r"\bpublish\b\s*(.*)", re.IGNORECASE | re.DOTALL)
 _LONGEST_COUNT = 100_000
+_INTRODUCTION = "I am the demo model; I need no key and no network."
+_SUGGESTIONS = ("weather in Paris", "publish a post about tea", "pick a file", "show progress")
+_SEVERAL = 'Several such lines call several at once, and a line that begins with "then" waits for those before.'
 
 
 @dataclass(frozen=True)
@@ -109,15 +116,36 @@ def _spoken(said: str, tools: Sequence[ToolDefinition]) -> Reply:
             thoughts="The user wants me to think. I weigh one word against the other, and find both good.",
             text="I have thought about it: yes.",
         )
-    names = ", ".join(tool.name for tool in tools) or "none"
-    return Reply(
-        text=(
-            f'You said: "{said.strip() or "nothing"}". I am the demo model; I need no key and no network. Try '
-            '"weather in Paris", "publish a post about tea", "pick a file", "show progress", "think about it" or '
-            '"count to 100". "call TOOL {json}" calls any tool, several lines call several at once, and a line that '
-            f'begins with "then" waits for those before. Tools here: {names}.'
-        )
-    )
+    return Reply(text=f'You said: "{said.strip() or "nothing"}". {_INTRODUCTION} {_advice(tools)}')
+
+
+def _advice(tools: Sequence[ToolDefinition]) -> str:
+    """What these tools allow to be said; every suggestion works as it stands."""
+    named = {tool.name: tool for tool in tools}
+    suggested = {line: steps for line in _SUGGESTIONS if (steps := _steps(line, named))}
+    advice = f"Try {', '.join(map(_quoted, [*suggested, 'think about it']))} or {_quoted('count to 100')}."
+    if not tools:
+        return f"{advice} There are no tools here."
+    advice = f"{advice} Tools here: {', '.join(named)}."
+    covered = {call.tool.name for steps in suggested.values() for step in steps for call in step.calls}
+    ready = (line for tool in sorted(tools, key=lambda tool: tool.name in covered) if (line := _call_of(tool)))
+    if (line := next(ready, None)) is None:
+        return f'{advice} "call TOOL {{json}}" calls any of them. {_SEVERAL}'
+    return f"{advice} This line calls one:\n\n{line}\n\n{_SEVERAL}"
+
+
+def _quoted(line: str) -> str:
+    return f'"{line}"'
+
+
+def _call_of(tool: ToolDefinition) -> str | None:
+    """The line that calls the tool with the simplest input; None when its schema wants more than can be guessed."""
+    try:
+        made = dumps(JsonSchema(tool.input_schema).parse(_filled(tool).input))
+    except (ValidationFailed, TypeError):
+        return None
+    line = f"call {tool.name} {made.decode()}"
+    return line if _CALL.match(line) else None
 
 
 def _summary(parts: Sequence[Mapping[str, Any]]) -> str:
@@ -145,44 +173,5 @@ def _filled(tool: ToolDefinition, **known: Any) -> Call:
     properties = tool.input_schema.get("properties", {})
     required = tool.input_schema.get("required", [])
     given = {name: value for name, value in known.items() if name in properties}
-    made = {name: _example(properties.get(name, {}), tool.input_schema) for name in required if name not in given}
+    made = {name: example(properties.get(name), tool.input_schema) for name in required if name not in given}
     return Call(tool, {**given, **made})
-
-
-def _example(schema: Any, root: Mapping[str, Any], *, depth: int = 0) -> Any:
-    if not isinstance(schema, Mapping) or depth > 8:
-        return None
-    if isinstance(reference := schema.get("$ref"), str):
-        return _example(_resolved(reference, root), root, depth=depth + 1)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return _example(schema[key][0], root, depth=depth + 1)
-    match schema.get("type"):
-        case "string":
-            return "demo"
-        case "integer" | "number":
-            return schema.get("minimum", 1)
-        case "boolean":
-            return True
-        case "array":
-            count = int(schema.get("minItems", 0))
-            return [_example(schema.get("items", {}), root, depth=depth + 1) for _ in range(min(count, 10))]
-        case "null":
-            return None
-        case _:
-            properties = schema.get("properties", {})
-            return {
-                name: _example(properties.get(name, {}), root, depth=depth + 1) for name in schema.get("required", [])
-            }
-
-
-def _resolved(reference: str, root: Mapping[str, Any]) -> Any:
-    found: Any = root
-    for key in reference.removeprefix("#/").split("/"):
-        found = found.get(key.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, Mapping) else {}
-    return found

@@ -1,5 +1,6 @@
 """The built-in model shows everything the backend does, without a key and without a network."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -104,6 +105,39 @@ async def test_without_tools_it_explains_what_to_try(demo: DemoModel) -> None:
     chunks, _ = await asked(demo, "weather in Paris", tools=())
     assert of_type(chunks, "tool-input-available") == []
     assert "demo model" in text_of(chunks)
+
+
+@pytest.mark.parametrize(
+    ("tools", "said", "not_said"),
+    [
+        ((), ['"count to 100"', "There are no tools here."], ["weather", "progress", "call"]),
+        (TOOLS[:1], ['"weather in Paris"', 'call get_weather {"city":"demo"}'], ["publish", "pick", "progress"]),
+        (TOOLS, ['"show progress"', '"publish a post about tea"', "call get_weather"], ["no tools"]),
+        (
+            (*TOOLS, tool("buy", count={"exclusiveMinimum": 2, "type": "integer"})),
+            ['call buy {"count":3}'],
+            ["no tools"],
+        ),
+        (
+            (tool("odd", code={"type": "string", "pattern": "^[A-Z]$"}),),
+            ['"call TOOL {json}"'],
+            ["call odd", "weather"],
+        ),
+        ((tool("odd", code={"type": "string", "pattern": "^[A-Z]$"}), TOOLS[1]), ["call publish_post {"], ["call odd"]),
+        ((tool("lone", code={"default": "\ud800"}),), ['"call TOOL {json}"'], ["call lone"]),
+        ((tool("day", on={"type": "string", "format": "date"}),), ['call day {"on":"2030-01-31"}'], ["weather"]),
+    ],
+)
+async def test_it_suggests_what_the_tools_allow(
+    demo: DemoModel, tools: Any, said: list[str], not_said: list[str]
+) -> None:
+    chunks, _ = await asked(demo, "hello", tools=tools)
+    text = text_of(chunks)
+    assert all(each in text for each in said), text
+    assert not any(each in text for each in not_said), text
+    for line in re.findall(r"^call .*", text, re.MULTILINE):
+        chunks, _ = await asked(demo, line, tools=tools)
+        assert of_type(chunks, "tool-input-available"), line
 
 
 async def test_it_fails_when_told_to(demo: DemoModel) -> None:
