@@ -37,10 +37,11 @@ async def matches_the_log(engine: Engine, thread: str = "t") -> dict[str, Any]:
 @pytest.mark.parametrize("position", range(len(ANSWER) + 1))
 async def test_a_snapshot_equals_the_fold_at_every_chunk_and_can_be_continued(engine: Engine, position: int) -> None:
     gate = await streaming(engine, ANSWER, at=position)
-    await engine.runtime.settle()
+    await engine.settle()
     state = await matches_the_log(engine)
     gate.set()
     await engine.actions()
+    await engine.settle()
     later = await matches_the_log(engine)
     log = await engine.runtime.log.read_after(state["thread"]["version"], sequence=state["sequence"])
     message = state["messages"][-1]

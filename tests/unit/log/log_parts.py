@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from pai.log.batches import LiveBatch, PublishResult, PublishStatus, TransactionBatch
+from pai.log.ending import end
 from pai.log.entries import Field, ResetReason, chunk, update
 from pai.log.event_log import EventLog
 from pai.log.frames import Batch, Deleted, Frame, Reset
@@ -207,6 +208,6 @@ async def following(hub: Hub, thread: Thread, *, after: int | None = None) -> As
         try:
             yield watcher
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await end(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
