@@ -59,6 +59,18 @@ def agent_of(calls: list[str]) -> Agent:
         raise RuntimeError("secret details")
 
     @agent.command
+    def leave() -> None:
+        raise SystemExit("secret")
+
+    @agent.command
+    async def leave_now() -> None:
+        raise SystemExit("secret")
+
+    @agent.command
+    def exhaust() -> None:
+        raise StopIteration("secret")
+
+    @agent.command
     def wrong() -> int:
         return "no number"  # type: ignore[return-value]
 
@@ -145,7 +157,7 @@ async def test_what_a_command_raises_is_the_answer(client: AgentClient) -> None:
 
 
 async def test_a_bug_in_a_command_tells_nobody_its_details(commanded: ServedApi) -> None:
-    for name in ("broken", "wrong"):
+    for name in ("broken", "wrong", "leave", "leave_now", "exhaust"):
         answer = await commanded.client.post(f"{BASE}/threads/t/commands/{name}")
         assert "secret" not in problem_of(answer, 500, "internal")["detail"]
 

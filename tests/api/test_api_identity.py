@@ -112,8 +112,9 @@ def test_a_resolver_that_cannot_be_loaded_is_named(settings: Settings, name: str
         create_app(settings.model_copy(update={"identity": name}), _registry())
 
 
-async def test_a_resolver_that_answers_something_else_is_a_bug(settings: Settings) -> None:
-    async with served(settings.model_copy(update={"identity": "builtins:repr"})) as api:
+@pytest.mark.parametrize("name", ["builtins:repr", "sys:exit"])
+async def test_a_resolver_that_answers_something_else_or_leaves_is_a_bug(settings: Settings, name: str) -> None:
+    async with served(settings.model_copy(update={"identity": name})) as api:
         answer = await api.client.get(BASE)
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal"

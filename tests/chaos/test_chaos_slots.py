@@ -8,7 +8,7 @@ import redis
 
 from support.cluster import Cluster
 from support.waiting import wait_until
-from support.watching import caught_up, say
+from support.watching import caught_up, outputs, say
 
 
 async def test_a_freed_slot_takes_the_next_message_at_once(chaos: Cluster, http: httpx.AsyncClient) -> None:
@@ -25,15 +25,12 @@ async def test_a_freed_slot_takes_the_next_message_at_once(chaos: Cluster, http:
     await wait_until(all_idle, timeout=timedelta(seconds=60), saw=chaos.output)
 
 
-async def test_a_worker_whose_loop_ends_says_so_to_whoever_watches_over_it(
-    chaos: Cluster, http: httpx.AsyncClient
-) -> None:
+async def test_what_a_tool_began_and_left_does_not_end_the_worker(chaos: Cluster, http: httpx.AsyncClient) -> None:
     api, worker = chaos.pair()
-    await say(http, api.url, "t", "call end_loop")
-    await wait_until(lambda: not worker.alive, saw=chaos.output)
-    assert worker.exit_code == 1
-    chaos.start_worker().ready()
-    await caught_up(http, f"{api.url}/threads/t", saw=chaos.output)
+    await say(http, api.url, "t", "call exit_beside")
+    state = await caught_up(http, f"{api.url}/threads/t", saw=chaos.output)
+    assert outputs(state) == ["exit m0"]
+    assert worker.alive
 
 
 @pytest.mark.parametrize("message", [b"no json", b"[]", b""])

@@ -120,10 +120,16 @@ async def again(ctx: ToolContext, mark: str) -> str:
 
 
 @agent.tool
-async def end_loop(mark: str) -> str:
-    """Ends the worker, as nothing else that is left to run beside a tool can be kept from doing."""
+async def exit_beside(mark: str) -> str:
+    """Begins what would end the process, and does not wait for it."""
+
+    async def leave() -> None:
+        sys.exit(2)
+
+    await asyncio.wait([asyncio.create_task(leave())])
     asyncio.get_running_loop().call_soon(sys.exit)
-    return f"end {mark}"
+    await asyncio.sleep(0.01)
+    return f"exit {mark}"
 
 
 @agent.tool(queue="slow")

@@ -89,7 +89,10 @@ class Process:
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._live())
+                loop = runner.get_loop()
+                live = loop.create_task(self._live())
+                while not live.done():
+                    _run_on(loop, live)
         except BaseException as error:
             self._failure = error
             if self._ready.is_set():  # before that, `start` raises it
@@ -146,6 +149,19 @@ class Process:
             for sweep in sweeps:
                 sweep.cancel()
             await runner.drain(settings.drain_seconds)
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, live: asyncio.Task[None]) -> None:
+    """Returns when `live` has ended, or when something else ended in a way that asyncio lets out of its loop.
+
+    That is a task which an application's code began; whoever awaits it is told. Raises what `live` raises.
+    """
+    try:
+        loop.run_until_complete(live)
+    except (SystemExit, KeyboardInterrupt):
+        if live.done():
+            raise
+        logger.exception("A task tried to end the worker, which goes on.")
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from pai.contract import contained
 from pai.protocol.errors import DeclarationError, Unauthenticated
 from pai.protocol.identity import Identity
 from pai_api.identity.resolver import Resolver
@@ -45,8 +46,13 @@ class Custom:
             getattr(function, "__call__", None)  # noqa: B004  an instance may define an async __call__
         )
 
+    def _called(self, request: Request) -> Any:
+        with contained(in_thread=True):
+            return self._function(request)
+
     async def __call__(self, request: Request, /) -> Identity:
-        answer = await self._function(request) if self._is_async else await run_in_threadpool(self._function, request)
+        with contained():
+            answer = await (self._function(request) if self._is_async else run_in_threadpool(self._called, request))
         if answer is None:
             raise Unauthenticated
         if not isinstance(answer, Identity):

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from pai.contract.agent import Agent
-from pai.contract.contained import Suspended
+from pai.contract.contained import Suspended, contained
 from pai.contract.context import ToolContext
 from pai.contract.tool import ToolKind
 from pai.protocol.identity import Identity
@@ -48,19 +48,20 @@ class Rehearsal:
         self._identity = identity or Identity(subject="rehearsal")
         self._tries = 0
         self._ordinal = 0
-        self._remembered: list[Any] = []
+        self._remembered: dict[int, Any] = {}
 
     async def run(self, input: Any) -> Any:
         """The output as JSON; of a generator, the last one (all of them are in `outputs`).
 
-        Raises what the tool raises, ToolInputInvalid, ToolOutputInvalid.
+        Raises what the tool raises (Escaped for what is no Exception), ToolInputInvalid, ToolOutputInvalid.
         """
         if self._tool.kind is not ToolKind.server:
             raise TypeError(f"{self._tool.name} is a {self._tool.kind} tool: there is nothing to run")
         arguments = self._tool.validate_input(input)
         self._tries, self._ordinal, self.pending, self.outputs = self._tries + 1, 0, None, []
         try:
-            await self._call(arguments)
+            with contained():
+                await self._call(arguments)
         except Suspended:
             return None
         return self.outputs[-1] if self.outputs else None
@@ -103,7 +104,7 @@ class Rehearsal:
     async def suspend(self, name: str, input: Any) -> Any:
         async def answered() -> Any:
             if name not in self.answers:
-                self.pending = (name, input)
+                self.pending = self.pending or (name, input)
                 raise Suspended
             return self.answers[name]
 
@@ -137,7 +138,7 @@ class Rehearsal:
         async def ended() -> Mapping[str, Any]:
             agent = self.started[number - 1][0]
             if agent not in self.answers:
-                self.pending = (agent, None)
+                self.pending = self.pending or (agent, None)
                 raise Suspended
             answer = self.answers[agent]
             result = {"status": "completed", "text": answer} if isinstance(answer, str) else dict(answer)
@@ -151,6 +152,6 @@ class Rehearsal:
 
     async def _once(self, effect: Callable[[], Awaitable[Any]]) -> Any:
         ordinal, self._ordinal = self._ordinal, self._ordinal + 1
-        if ordinal == len(self._remembered):
-            self._remembered.append(await effect())
+        if ordinal not in self._remembered:
+            self._remembered[ordinal] = await effect()
         return self._remembered[ordinal]

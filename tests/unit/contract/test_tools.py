@@ -331,3 +331,23 @@ def test_a_context_outside_of_a_loop_cannot_wait() -> None:
     with pytest.raises(RuntimeError, match="a running event loop"):
         context.wait(coroutine)
     coroutine.close()
+
+
+async def test_a_rehearsal_answers_what_is_asked_at_once_one_after_the_other() -> None:
+    asks = Agent("asks", model="demo")
+
+    @asks.tool(suspensions=[approval, Suspension("reason")])
+    async def both(ctx: ToolContext) -> str:
+        """Ask two things at once."""
+        reason = ctx.tool.suspensions["reason"]
+        first, other = await asyncio.gather(ctx.suspend(approval, Draft(title="a")), ctx.suspend(reason))
+        return f"{first.approved} {other}"
+
+    rehearsal = Rehearsal(asks, "both")
+    assert await rehearsal.run({}) is None
+    assert rehearsal.pending == ("approval", {"title": "a"})
+    rehearsal.answers["approval"] = {"approved": True}
+    assert await rehearsal.run({}) is None
+    assert rehearsal.pending == ("reason", None)
+    rehearsal.answers["reason"] = "because"
+    assert await rehearsal.run({}) == "True because"
