@@ -282,6 +282,14 @@ def _suspending_tools(agent: Agent, stage: Stage) -> None:
             other = group.create_task(ctx.suspend(second, Draft(title=title)))
         return f"{one.result().approved} {other.result().approved}"
 
+    @agent.tool(suspensions=[approval], data={"notes": str})
+    async def publish_with_notes(ctx: ToolContext, title: str) -> str:
+        """Shows notes before it asks, in a newer version."""
+        if stage.values.get("newer"):
+            await ctx.data("notes", "see below")
+        decision = await ctx.suspend(approval, Draft(title=title))
+        return f"{title} {decision.approved}"
+
     @agent.tool(suspensions=[brief])
     async def ask(ctx: ToolContext) -> Any:
         """Ask anything; not for ever."""

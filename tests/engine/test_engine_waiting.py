@@ -59,6 +59,17 @@ async def test_every_kind_of_function_can_wait(engine: Engine, tool: str, output
     assert "preliminary" not in part
 
 
+async def test_an_answer_is_not_given_to_a_call_that_does_something_else_before_it_asks(engine: Engine) -> None:
+    engine.turns.append(tool_call("c1", "publish_with_notes", {"title": "a"}))
+    await engine.send()
+    [ref] = await engine.actions()
+    engine.stage.values["newer"] = True
+    await engine.submit(ref, YES)
+    message = (await engine.idle())["messages"][1]
+    assert calls_of(message)["c1"]["state"] == "output-error"
+    assert [part["data"]["code"] for part in of_type(message, "data-pai-tool-error")] == ["changed_since_suspension"]
+
+
 async def test_an_application_is_told_once_of_each_action_that_waits(engine: Engine) -> None:
     calls = [one for n in range(2) for one in tool_call(f"c{n}", "pick", {"title": f"t{n}"})]
     engine.turns.append(calls)

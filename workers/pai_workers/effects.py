@@ -84,13 +84,13 @@ class CallEffects:
 
     async def data(self, name: str, value: Any) -> None:
         check_size(self._runner.runtime, value, at=name)
-        if self._next() > self._high_water:
+        if not self._shown_before(name):
             self._shown_ordinal = self._ordinal
             await self._show(f"data {name}", tool_data(self._call_id, name, value))
 
     async def write_data(self, name: str, value: Any, *, id: str | None, transient: bool) -> None:
         check_size(self._runner.runtime, value, at=name)
-        if self._next() <= self._high_water:
+        if self._shown_before(name):
             return
         chunk: Chunk = {"type": f"data-{name}", "data": value}
         if id is not None:
@@ -218,6 +218,13 @@ class CallEffects:
     def _next(self) -> int:
         self._ordinal += 1
         return self._ordinal
+
+    def _shown_before(self, name: str) -> bool:
+        """Whether an earlier entry showed this. Raises ChangedSinceSuspension when it did something else here."""
+        row = self._done.rows.get(self._next())
+        if row is not None and row.kind != EffectKind.shown:
+            raise ChangedSinceSuspension(name)
+        return self._ordinal <= self._high_water
 
     def _recorded(self, ordinal: int, kind: EffectKind, name: str) -> Journal | None:
         """The row of this effect; None when it was not done yet. Raises ChangedSinceSuspension for another one."""
