@@ -75,5 +75,5 @@ class Received(Request):  # type: ignore[misc]
 def _in_celerys_thread(work: Callable[..., None], *arguments: Any) -> None:
     """Also wakes Celery's loop, which asks for no message and sleeps while every slot is taken."""
     hub = get_event_loop()
-    if hub is not None:  # it has ended
+    if hub is not None:  # else it has ended
         hub.call_soon(work, *arguments)  # type: ignore[no-untyped-call]

@@ -17,6 +17,7 @@ from pai.contract import (
     ToolInputInvalid,
     ToolOutputInvalid,
     contained,
+    in_thread,
 )
 from pai.engine.children import commit_follow
 from pai.engine.claim import Claim
@@ -154,8 +155,7 @@ async def _run(runner: "Runner", tool: Tool, context: ToolContext, arguments: An
     values = contextvars.copy_context()
 
     def call() -> Any:
-        with contained(in_thread=True):
-            return values.run(tool.call, context, arguments)
+        return in_thread(values.run, tool.call, context, arguments)
 
     return tool.dump_output(await asyncio.get_running_loop().run_in_executor(runner.threads, call))
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from pai.contract import contained
+from pai.contract import contained, in_thread
 from pai.protocol.errors import DeclarationError, Unauthenticated
 from pai.protocol.identity import Identity
 from pai_api.identity.resolver import Resolver
@@ -46,13 +46,12 @@ class Custom:
             getattr(function, "__call__", None)  # noqa: B004  an instance may define an async __call__
         )
 
-    def _called(self, request: Request) -> Any:
-        with contained(in_thread=True):
-            return self._function(request)
-
     async def __call__(self, request: Request, /) -> Identity:
         with contained():
-            answer = await (self._function(request) if self._is_async else run_in_threadpool(self._called, request))
+            if self._is_async:
+                answer = await self._function(request)
+            else:
+                answer = await run_in_threadpool(in_thread, self._function, request)
         if answer is None:
             raise Unauthenticated
         if not isinstance(answer, Identity):

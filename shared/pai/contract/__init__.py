@@ -4,7 +4,7 @@ from pai.contract.agent import Agent
 from pai.contract.child_thread import ChildResult, ChildThread
 from pai.contract.client_tools import ClientToolDefinitionSnapshot, check_client_tools
 from pai.contract.command import Command, CommandContext, ThreadAccess
-from pai.contract.contained import Suspended, contained
+from pai.contract.contained import Suspended, contained, in_thread
 from pai.contract.context import Effects, ToolContext
 from pai.contract.errors import (
     ChangedSinceSuspension,
@@ -65,6 +65,7 @@ __all__ = [
     "Undeclared",
     "check_client_tools",
     "contained",
+    "in_thread",
     "invoke",
     "listing",
     "manifest",

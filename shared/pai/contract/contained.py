@@ -5,8 +5,9 @@
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class Suspended(BaseException):
@@ -42,6 +43,12 @@ def contained(*, in_thread: bool = False) -> Iterator[None]:
         raise _escaped(group) from group
     except BaseException as error:
         raise _escaped(error) from error
+
+
+def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls an application's function, for whoever hands it to a thread."""
+    with contained(in_thread=True):
+        return function(*args, **kwargs)
 
 
 def _escaped(error: BaseException) -> Escaped:

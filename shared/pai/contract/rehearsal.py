@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from pai.contract.agent import Agent
-from pai.contract.contained import Suspended, contained
+from pai.contract.contained import Suspended, contained, in_thread
 from pai.contract.context import ToolContext
 from pai.contract.tool import ToolKind
 from pai.protocol.identity import Identity
@@ -74,7 +74,7 @@ class Rehearsal:
         elif self._tool.is_async:
             self.outputs.append(self._tool.dump_output(await self._tool.call(context, arguments)))
         else:
-            result = await asyncio.to_thread(self._tool.call, context, arguments)
+            result = await asyncio.to_thread(in_thread, self._tool.call, context, arguments)
             self.outputs.append(self._tool.dump_output(result))
 
     def context(self) -> ToolContext:

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 
-from pai.contract.contained import contained
+from pai.contract.contained import contained, in_thread
 from pai.contract.schema import Schema
 from pai.protocol.errors import DeclarationError
 
@@ -114,15 +114,10 @@ def input_argument(signature: Signature, schema: Schema, value: Any, *, at: str)
 
 async def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a sync function in a thread, an async one here, and give its result. Raises what it raises, and Escaped."""
-
-    def called() -> Any:
-        with contained(in_thread=True):
-            return function(*args, **kwargs)
-
     with contained():
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        result = await asyncio.to_thread(called)
+        result = await asyncio.to_thread(in_thread, function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pai.contract import Suspended, contained, invoke
+from pai.contract import Agent, Rehearsal, Suspended, contained, invoke
 from pai.contract.contained import Escaped
 
 
@@ -73,3 +73,16 @@ async def test_a_timeout_around_it_is_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await invoke(asyncio.sleep, 60)
+
+
+async def test_a_rehearsal_is_told_what_a_thread_cannot_deliver() -> None:
+    agent = Agent("main", model="demo")
+
+    @agent.tool
+    def exhausted() -> int:
+        """Take one more than there are."""
+        return int(next(iter(())))
+
+    async with asyncio.timeout(5):
+        with pytest.raises(Escaped):
+            await Rehearsal(agent, "exhausted").run({})
